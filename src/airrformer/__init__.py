@@ -1,0 +1,3 @@
+"""airrformer: one Transformer core for immune receptors."""
+
+__version__ = "0.1.0"

@@ -1,0 +1,504 @@
+"""``config.yaml`` as pydantic models: every mistake in one go, each on a line with its path and a did-you-mean.
+
+Read by the workflow before any job starts, and by every command that takes ``--config``. Never imports torch.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+import types
+import typing
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+import yaml
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from airrformer.core.config import ESM2_NAMES, ModelConfig
+from airrformer.errors import UserError
+from airrformer.receptors.tables import CHAIN_LOCI, REGIONS
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+RESERVED_NAMES = {".", "..", "encoders", "logs", "benchmarks"}
+
+ChainName = Literal["TRA", "TRB", "TRG", "TRD", "heavy", "light"]
+RegionName = Literal["fwr1", "cdr1", "fwr2", "cdr2", "fwr3", "cdr3", "fwr4"]
+assert set(typing.get_args(ChainName)) == set(CHAIN_LOCI) and typing.get_args(RegionName) == REGIONS
+
+
+def _check_name(name: str) -> str:
+    # Names become folders, so a slash, a blank or ".." must never reach a path.
+    if not _NAME.fullmatch(name) or name in RESERVED_NAMES:
+        raise ValueError(f"{name!r} becomes a folder's name: use letters, digits, '_', '.' and '-'")
+    return name
+
+
+Name = Annotated[str, AfterValidator(_check_name)]
+
+
+class Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+# --------------------------------------------------------------------------------------------------------- datasets
+
+
+class Labels(Strict):
+    """The table that says what each receptor binds (or its measured value)."""
+
+    path: str = Field(description="CSV or TSV (by content), plain or gzipped")
+    id: str = Field("receptor_id", description="column that holds the receptor's id")
+    column: str = Field("label", description="column that holds the class, or the value for regression")
+    classes: list[str] | None = Field(None, description="keep these classes only, in this order; default: all")
+
+
+class Dataset(Strict):
+    """One set of receptors: sequence files, and the labels to predict."""
+
+    sequences: str | list[str] = Field(description="FASTA or CSV/TSV files, plain or gzipped")
+    id: str | None = Field(None, description="FASTA header template, such as '{receptor_id}|{locus}'")
+    columns: dict[str, str] | None = Field(None, description="table input: our column name -> the file's column name")
+    molecule: Literal["auto", "protein", "nucleotide"] = "auto"
+    receptor: Literal["TCR", "antibody"]
+    chains: Annotated[list[ChainName], Field(min_length=1)]
+    missing_chain: Literal["reject", "zero"] = "reject"
+    labels: Labels | None = None
+    groups: dict[Name, str] = Field({}, description="group name -> column of the labels table")
+    task: Literal["classification", "regression"] = "classification"
+
+    @property
+    def files(self) -> list[str]:
+        return [self.sequences] if isinstance(self.sequences, str) else list(self.sequences)
+
+
+# --------------------------------------------------------------------------------------------------------- encoders
+
+
+class _Encoder(Strict):
+    receptors: list[Literal["TCR", "antibody"]] = Field(["TCR", "antibody"], description="datasets that it fits")
+
+
+class ModelSettings(Strict):
+    """Size and form of an encoder trained from scratch; the rest of ``core.config.ModelConfig`` follows."""
+
+    layers: Annotated[int, Field(ge=1)] = 4
+    width: Annotated[int, Field(ge=8)] = 128
+    heads: Annotated[int, Field(ge=1)] = 4
+    feed_forward: Annotated[int, Field(ge=8)] = 512
+    positions: Literal["rotary", "learned", "sinusoidal", "none"] = "rotary"
+    max_length: Annotated[int, Field(ge=8)] = Field(512, description="tokens, start and end included")
+    norm: Literal["layer", "rms"] = "layer"
+    norm_place: Literal["pre", "post"] = "pre"
+    activation: Literal["gelu", "relu", "swiglu"] = "gelu"
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+    @model_validator(mode="after")
+    def _fits_the_core(self) -> ModelSettings:
+        self.to_model_config()
+        return self
+
+    def to_model_config(self) -> ModelConfig:
+        return ModelConfig(**self.model_dump())
+
+
+class TrainSettings(Strict):
+    """Masked-residue training (Devlin et al. 2019): 15 % of the residues, of which 80/10/10 mask/random/kept."""
+
+    steps: Annotated[int, Field(ge=1)] = 1500
+    batch_tokens: Annotated[int, Field(ge=64)] = 4096
+    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
+    warmup_steps: Annotated[int, Field(ge=0)] = 100
+    weight_decay: Annotated[float, Field(ge=0)] = 0.01
+    clip: Annotated[float, Field(gt=0)] = 1.0
+    mask_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.15
+    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
+    validate_every: Annotated[int, Field(ge=1)] = 100
+    patience: Annotated[int, Field(ge=1)] = Field(5, description="validations without progress before it stops")
+
+
+class PretrainEncoder(_Encoder):
+    """An encoder trained from scratch in this run."""
+
+    kind: Literal["pretrain"]
+    corpus: list[str] | Literal["train_folds"] = Field(
+        description="datasets to read, unlabelled; train_folds: one encoder a fold, which never sees its test receptors"
+    )
+    model: ModelSettings = ModelSettings()
+    train: TrainSettings = TrainSettings()
+    layer: int = Field(-1, description="layer to embed from; -1 the last")
+
+
+class Esm2Encoder(_Encoder):
+    """ESM-2, from a fair-esm .pt or a Hugging Face .safetensors file."""
+
+    kind: Literal["esm2"]
+    name: Literal[ESM2_NAMES]  # type: ignore[valid-type]
+    weights: str | None = Field(None, description="the file; default: looked for in the torch hub and HF caches")
+    layer: int = -1
+    if_unreachable: Literal["skip", "fail"] = "fail"
+
+
+class AntibertyEncoder(_Encoder):
+    """AntiBERTy, from its wheel (antiberty==0.1.3), a file or the Hugging Face cache."""
+
+    kind: Literal["antiberty"]
+    receptors: list[Literal["TCR", "antibody"]] = ["antibody"]
+    weights: str | None = None
+    layer: int = -1
+    if_unreachable: Literal["skip", "fail"] = "fail"
+
+
+class Blosum62Encoder(_Encoder):
+    """The residue's row of BLOSUM62: 20 numbers a residue, no learning."""
+
+    kind: Literal["blosum62"]
+
+
+class KmerEncoder(_Encoder):
+    """Counts of k-mers: sparse, one fixed column per k-mer of the alphabet, no learning."""
+
+    kind: Literal["kmer"]
+    k: Annotated[int, Field(ge=1, le=4)] = 3
+    region: RegionName | None = Field("cdr3", description="count within this region; null: the whole chain")
+    genes: bool = Field(True, description="add V and J genes as one-hot columns")
+
+
+Encoder = Annotated[
+    PretrainEncoder | Esm2Encoder | AntibertyEncoder | Blosum62Encoder | KmerEncoder, Field(discriminator="kind")
+]
+
+
+# --------------------------------------------------------------------------- poolings, classifiers and how to judge
+
+
+class MeanPooling(Strict):
+    """Mean over the residues of a region (default: the whole chain), in the context of the whole chain."""
+
+    kind: Literal["mean"]
+    region: RegionName | None = None
+
+
+class MaxPooling(Strict):
+    """Largest value of each feature over the residues of a region (default: the whole chain)."""
+
+    kind: Literal["max"]
+    region: RegionName | None = None
+
+
+class CountsPooling(Strict):
+    """For encoders that count (kmer): nothing to pool."""
+
+    kind: Literal["counts"]
+
+
+Pooling = Annotated[MeanPooling | MaxPooling | CountsPooling, Field(discriminator="kind")]
+
+
+class LogisticGrid(Strict):
+    C: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)] = [0.01, 0.1, 1, 10]
+
+
+class LogisticRegressionClassifier(Strict):
+    """One logistic regression a class, C chosen by inner cross-validation within the training fold."""
+
+    kind: Literal["logistic_regression"]
+    grid: LogisticGrid = LogisticGrid()
+    class_weight: Literal["balanced"] | None = None
+
+
+class NeighborsGrid(Strict):
+    n_neighbors: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)] = [5, 15, 45]
+
+
+class NearestNeighborsClassifier(Strict):
+    """k nearest neighbours by cosine distance, k chosen by inner cross-validation within the training fold."""
+
+    kind: Literal["k_nearest_neighbors"]
+    grid: NeighborsGrid = NeighborsGrid()
+
+
+Classifier = Annotated[LogisticRegressionClassifier | NearestNeighborsClassifier, Field(discriminator="kind")]
+
+
+class ClusterSettings(Strict):
+    """When two receptors are too alike to stand on both sides of a split (single linkage)."""
+
+    tcr_cdr3_distance: Annotated[int, Field(ge=0)] = Field(1, description="edits between CDR3s, summed over the chains")
+    antibody_identity: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.8, description="identity of the first chain's V domain"
+    )
+
+
+class Evaluation(Strict):
+    splits: Annotated[list[Literal["random", "cluster", "group"]], Field(min_length=1)] = ["random", "cluster", "group"]
+    group: Name | None = Field(None, description="which group the group split keeps together; default: the first")
+    folds: Annotated[int, Field(ge=2)] = 3
+    seeds: Annotated[list[int], Field(min_length=1)] = [1]
+    bootstrap: Annotated[int, Field(ge=100)] = 1000
+    cluster: ClusterSettings = ClusterSettings()
+
+
+# ------------------------------------------------------------------------------------------------------- the whole
+
+
+class Compute(Strict):
+    """Where and how jobs run. Scheduling only: a change here never retrains."""
+
+    device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
+    shards: Annotated[int, Field(ge=1)] = 1
+
+
+class MaskedExample(Strict):
+    """A chain along which each encoder guesses hidden residues, for the report."""
+
+    name: str
+    sequence: str
+    region: str = Field(description="the stretch to guess, as residues, such as the CDR3 with its anchors")
+    receptor: Literal["TCR", "antibody"] = "TCR"
+
+    @model_validator(mode="after")
+    def _region_in_sequence(self) -> MaskedExample:
+        if self.region not in self.sequence:
+            raise ValueError(f"region {self.region!r} does not occur in the sequence")
+        return self
+
+
+class Report(Strict):
+    title: str = "airrformer report"
+    masked_example: MaskedExample | None = None
+
+
+class TargetRow(Strict):
+    datasets: list[str] | Literal["all"] = "all"
+    encoders: list[str] | Literal["all"] = "all"
+    poolings: list[str] | Literal["all"] = "all"
+    classifiers: list[str] | Literal["all"] = "all"
+
+
+class Target(NamedTuple):
+    """One thing to build: a classifier on one pooling of one encoder's vectors of one dataset."""
+
+    dataset: str
+    encoder: str
+    pooling: str
+    classifier: str
+
+
+class Config(Strict):
+    """The whole of ``config.yaml``."""
+
+    seed: Annotated[int, Field(ge=0)] = 7
+    compute: Compute = Compute()
+    keep_residues: bool = False
+    datasets: Annotated[dict[Name, Dataset], Field(min_length=1)]
+    encoders: dict[Name, Encoder] = {}
+    poolings: dict[Name, Pooling] = {}
+    classifiers: dict[Name, Classifier] = {}
+    evaluation: Evaluation = Evaluation()
+    report: Report = Report()
+    targets: list[TargetRow] = [TargetRow()]
+
+    def fits(self, dataset: str, encoder: str, pooling: str) -> bool:
+        """Whether the three go together: the encoder reads this kind of receptor, and counts are not pooled."""
+        counts = self.encoders[encoder].kind == "kmer"
+        return (
+            self.datasets[dataset].receptor in self.encoders[encoder].receptors
+            and (self.poolings[pooling].kind == "counts") == counts
+        )
+
+    def expand_targets(self) -> list[Target]:
+        """Every target once, in the order of the config. Datasets without labels have no classifier to train."""
+
+        def names(row: TargetRow, field: str) -> list[str]:
+            chosen = getattr(row, field)
+            return list(getattr(self, field)) if chosen == "all" else chosen
+
+        targets: dict[Target, None] = {}
+        for row in self.targets:
+            for combination in product(*(names(row, f) for f in ("datasets", "encoders", "poolings", "classifiers"))):
+                target = Target(*combination)
+                if self.datasets[target.dataset].labels is not None and self.fits(*target[:3]):
+                    targets[target] = None
+        return list(targets)
+
+    def part(
+        self,
+        datasets: typing.Iterable[str] = (),
+        encoders: typing.Iterable[str] = (),
+        poolings: typing.Iterable[str] = (),
+        classifiers: typing.Iterable[str] = (),
+        evaluation: bool = False,
+    ) -> str:
+        """The named parts alone, as JSON with sorted keys: what one job depends on, and its tracked parameter.
+
+        ``load_config`` reads it back. What only schedules (``compute``) is never in it.
+        """
+        whole = self.model_dump(mode="json")
+        chosen: dict[str, Any] = {"seed": self.seed, "targets": []}
+        for section, names in (
+            ("datasets", datasets), ("encoders", encoders), ("poolings", poolings), ("classifiers", classifiers)
+        ):  # fmt: skip
+            chosen[section] = {name: whole[section][name] for name in names}
+        if evaluation:
+            chosen["evaluation"] = whole["evaluation"]
+        return json.dumps(chosen, sort_keys=True)
+
+    # -------------------------------------------------------------------------------------------- cross-checks
+
+    def problems(self) -> list[str]:
+        """Names that nothing defines, and choices that cannot work; a line each, with its path."""
+        lines = []
+        for i, row in enumerate(self.targets):
+            for field in ("datasets", "encoders", "poolings", "classifiers"):
+                chosen = getattr(row, field)
+                for name in [] if chosen == "all" else chosen:
+                    if name not in getattr(self, field):
+                        lines.append(
+                            f"targets.{i}.{field}: no {field[:-1]} {name!r}{_near(name, getattr(self, field))}"
+                        )
+        for name, encoder in self.encoders.items():
+            corpus = getattr(encoder, "corpus", [])
+            for dataset in corpus if isinstance(corpus, list) else []:
+                if dataset not in self.datasets:
+                    lines.append(f"encoders.{name}.corpus: no dataset {dataset!r}{_near(dataset, self.datasets)}")
+        for name, dataset in self.datasets.items():
+            for chain in dataset.chains:
+                if (chain in ("heavy", "light")) != (dataset.receptor == "antibody"):
+                    lines.append(f"datasets.{name}.chains: {chain} is no chain of a {dataset.receptor}")
+            if dataset.groups and dataset.labels is None:
+                lines.append(f"datasets.{name}.groups: groups are columns of the labels table; add labels")
+            if self.evaluation.group and dataset.labels and self.evaluation.group not in dataset.groups:
+                lines.append(
+                    f"evaluation.group: dataset {name!r} has no group {self.evaluation.group!r}"
+                    f"{_near(self.evaluation.group, dataset.groups)}"
+                )
+        return lines
+
+    def missing_files(self) -> list[str]:
+        """Input files that are not there; a line each, with the path in the config."""
+        lines = []
+        for name, dataset in self.datasets.items():
+            for path in dataset.files:
+                if not Path(path).is_file():
+                    lines.append(f"datasets.{name}.sequences: there is no file {path!r}")
+            if dataset.labels and not Path(dataset.labels.path).is_file():
+                lines.append(f"datasets.{name}.labels.path: there is no file {dataset.labels.path!r}")
+        for name, encoder in self.encoders.items():
+            weights = getattr(encoder, "weights", None)
+            if weights and encoder.if_unreachable == "fail" and not Path(weights).is_file():
+                lines.append(f"encoders.{name}.weights: there is no file {weights!r}")
+        return lines
+
+
+def load_config(source: str | Path | dict, check_files: bool = False) -> Config:
+    """Read a config from a YAML file, from JSON text (as ``Config.part`` writes it) or from a dict.
+
+    Raises ``UserError`` that lists every mistake, each on a line of its own.
+    """
+    where = "the config"
+    if isinstance(source, dict):
+        values = source
+    elif isinstance(source, str) and source.lstrip().startswith("{"):
+        values = json.loads(source)
+    else:
+        where = str(source)
+        try:
+            values = yaml.safe_load(Path(source).read_text(encoding="utf-8"))
+        except OSError as error:
+            raise UserError(f"{where}: cannot read the config: {error.strerror}") from None
+        except yaml.YAMLError as error:
+            raise UserError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
+        if not isinstance(values, dict):
+            raise UserError(f"{where}: the config is empty or not a mapping; see config/README.md")
+    try:
+        config = Config.model_validate(values)
+    except ValidationError as error:
+        raise _as_user_error(where, [_line(e) for e in error.errors()]) from None
+    lines = config.problems() + (config.missing_files() if check_files else [])
+    if lines:
+        raise _as_user_error(where, lines)
+    return config
+
+
+def _as_user_error(where: str, lines: list[str]) -> UserError:
+    mistakes = "1 mistake" if len(lines) == 1 else f"{len(lines)} mistakes"
+    return UserError("\n".join([f"{where}: {mistakes} in the config:", *(f"  {line}" for line in lines)]))
+
+
+def _near(name: str, candidates: typing.Iterable[str]) -> str:
+    candidates = list(candidates)
+    near = difflib.get_close_matches(name, candidates, n=1)
+    if near:
+        return f"; did you mean {near[0]!r}?"
+    return f"; there is {', '.join(map(repr, candidates))}" if candidates else ""
+
+
+def _line(error: dict) -> str:
+    """One pydantic error as 'path: what is wrong', its path without the tags that pydantic puts into unions."""
+    path, fields = [], _fields_of(Config)
+    model: Any = Config
+    for depth, part in enumerate(error["loc"]):
+        inner = _step(model, part)
+        unknown_key = error["type"] == "extra_forbidden" and depth == len(error["loc"]) - 1
+        if inner is None and isinstance(part, str) and not unknown_key:
+            # a discriminator's tag or a union member's name: no key of the user's file
+            tagged = _member(model, part)
+            model = tagged if tagged is not None else model
+            continue
+        path.append(str(part))
+        fields = _fields_of(model)
+        model = inner
+    where = ".".join(path) or "(top level)"
+    if error["type"] == "extra_forbidden":
+        return f"{where}: unknown key{_near(str(error['loc'][-1]), fields)}"
+    if error["type"] == "missing":
+        return f"{where}: missing; it is required"
+    message = error["msg"].removeprefix("Value error, ")
+    message = message[0].lower() + message[1:]
+    value = error.get("input")
+    shown = f", not {value!r}" if isinstance(value, str | int | float | bool) and repr(value) not in message else ""
+    return f"{where}: {message}{shown}"
+
+
+def _fields_of(model: Any) -> list[str]:
+    return list(model.model_fields) if isinstance(model, type) and issubclass(model, BaseModel) else []
+
+
+def _unwrap(annotation: Any) -> Any:
+    while typing.get_origin(annotation) is Annotated:
+        annotation = typing.get_args(annotation)[0]
+    return annotation
+
+
+def _options(annotation: Any) -> list[Any]:
+    annotation = _unwrap(annotation)
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType):
+        return [option for member in typing.get_args(annotation) for option in _options(member)]
+    return [annotation]
+
+
+def _step(model: Any, part: str | int) -> Any:
+    """The annotation that key or index ``part`` of ``model`` leads to, or None where there is no such key."""
+    for option in _options(model):
+        if isinstance(option, type) and issubclass(option, BaseModel):
+            if part in option.model_fields:
+                return option.model_fields[part].annotation
+        elif typing.get_origin(option) is dict:
+            return typing.get_args(option)[1]
+        elif typing.get_origin(option) is list and isinstance(part, int):
+            return typing.get_args(option)[0]
+    return None
+
+
+def _member(model: Any, tag: str) -> Any:
+    """The member of a tagged union whose ``kind`` is ``tag``."""
+    for option in _options(model):
+        if isinstance(option, type) and issubclass(option, BaseModel):
+            kind = option.model_fields.get("kind")
+            if kind is not None and tag in typing.get_args(kind.annotation):
+                return option
+    return None

@@ -1,0 +1,99 @@
+"""Where every stage reads and writes: the one place that knows the layout of ``results/``.
+
+Stages, the command line and the workflow's rules all take their paths from here, so that the contract between them
+is one file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Results:
+    """The layout below one results folder.
+
+    >>> Results("results").features("sars2_tcr", "scratch", "mean").as_posix()
+    'results/sars2_tcr/scratch/mean/features.parquet'
+    """
+
+    root: str | Path = "results"
+
+    def dataset(self, dataset: str) -> Path:
+        return Path(self.root) / dataset
+
+    def chains(self, dataset: str) -> Path:
+        return self.dataset(dataset) / "chains.parquet"
+
+    def receptors(self, dataset: str) -> Path:
+        return self.dataset(dataset) / "receptors.parquet"
+
+    def rejected(self, dataset: str) -> Path:
+        return self.dataset(dataset) / "rejected.tsv"
+
+    def parse_summary(self, dataset: str) -> Path:
+        return self.dataset(dataset) / "parse.json"
+
+    def encoder(self, encoder: str) -> Path:
+        return Path(self.root) / "encoders" / encoder
+
+    def encoder_status(self, encoder: str) -> Path:
+        return self.encoder(encoder) / "status.json"
+
+    def masked(self, encoder: str) -> Path:
+        return self.encoder(encoder) / "masked.tsv"
+
+    def embedding(self, dataset: str, encoder: str) -> Path:
+        return self.dataset(dataset) / encoder
+
+    def residues(self, dataset: str, encoder: str) -> Path:
+        return self.embedding(dataset, encoder) / "residues"
+
+    def features(self, dataset: str, encoder: str, pooling: str) -> Path:
+        return self.embedding(dataset, encoder) / pooling / "features.parquet"
+
+    def map(self, dataset: str, encoder: str, pooling: str) -> Path:
+        return self.embedding(dataset, encoder) / pooling / "map.tsv"
+
+    def classifier(self, dataset: str, encoder: str, pooling: str, classifier: str) -> Path:
+        return self.embedding(dataset, encoder) / pooling / classifier
+
+    @property
+    def leaderboard(self) -> Path:
+        return Path(self.root) / "leaderboard.tsv"
+
+    @property
+    def report(self) -> Path:
+        return Path(self.root) / "report.html"
+
+
+@contextmanager
+def replacing(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary name beside ``path``; on success it becomes ``path`` in one step, on failure it is removed.
+
+    A reader never sees half a file, and a failed job leaves nothing under the final name.
+    """
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write ``text`` as UTF-8, whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="\n")
+
+
+def write_json(path: str | Path, value: object) -> None:
+    """Write ``value`` as indented JSON with a final newline, whole or not at all. NaN raises: JSON has none."""
+    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
