@@ -66,14 +66,16 @@ _ESM2 = dict(positions="rotary", norm_place="pre", final_norm=True, tied=True, t
 # AntiBERTy (Ruffolo et al. 2021, arXiv:2112.07782): BERT, so post-norm, learned positions, norm over the embedding.
 _BERT = dict(positions="learned", norm_place="post", final_norm=False, embedding_norm=True, eps=1e-12, segments=2)
 
-_ROWS: dict[str, dict] = {
-    "esm2_t6_8M_UR50D": dict(layers=6, width=320, heads=20, feed_forward=1280, **_ESM2),
-    "esm2_t12_35M_UR50D": dict(layers=12, width=480, heads=20, feed_forward=1920, **_ESM2),
-    "esm2_t30_150M_UR50D": dict(layers=30, width=640, heads=20, feed_forward=2560, **_ESM2),
-    "esm2_t33_650M_UR50D": dict(layers=33, width=1280, heads=20, feed_forward=5120, **_ESM2),
-    "esm2_t36_3B_UR50D": dict(layers=36, width=2560, heads=40, feed_forward=10240, **_ESM2),
-    "esm2_t48_15B_UR50D": dict(layers=48, width=5120, heads=40, feed_forward=20480, **_ESM2),
-    "antiberty": dict(layers=8, width=512, heads=8, feed_forward=2048, max_length=512, tied=False, **_BERT),
+_ESM2_SIZES: dict[str, dict] = {
+    "esm2_t6_8M_UR50D": dict(layers=6, width=320, heads=20, feed_forward=1280),
+    "esm2_t12_35M_UR50D": dict(layers=12, width=480, heads=20, feed_forward=1920),
+    "esm2_t30_150M_UR50D": dict(layers=30, width=640, heads=20, feed_forward=2560),
+    "esm2_t33_650M_UR50D": dict(layers=33, width=1280, heads=20, feed_forward=5120),
+    "esm2_t36_3B_UR50D": dict(layers=36, width=2560, heads=40, feed_forward=10240),
+    "esm2_t48_15B_UR50D": dict(layers=48, width=5120, heads=40, feed_forward=20480),
 }
-FAMILIES: dict[str, ModelConfig] = {name: ModelConfig(**row) for name, row in _ROWS.items()}
-ESM2_NAMES: tuple[str, ...] = tuple(name for name in FAMILIES if name.startswith("esm2_"))
+ESM2_NAMES: tuple[str, ...] = tuple(_ESM2_SIZES)
+FAMILIES: dict[str, ModelConfig] = {
+    **{name: ModelConfig(**size, **_ESM2) for name, size in _ESM2_SIZES.items()},
+    "antiberty": ModelConfig(layers=8, width=512, heads=8, feed_forward=2048, max_length=512, tied=False, **_BERT),
+}
