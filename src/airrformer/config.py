@@ -61,13 +61,21 @@ class Dataset(Strict):
     sequences: str | list[str] = Field(description="FASTA or CSV/TSV files, plain or gzipped")
     id: str | None = Field(None, description="FASTA header template, such as '{receptor_id}|{locus}'")
     columns: dict[str, str] | None = Field(None, description="table input: our column name -> the file's column name")
-    molecule: Literal["auto", "protein", "nucleotide"] = "auto"
-    receptor: Literal["TCR", "antibody"]
-    chains: Annotated[list[ChainName], Field(min_length=1)]
-    missing_chain: Literal["reject", "zero"] = "reject"
-    labels: Labels | None = None
+    molecule: Literal["auto", "protein", "nucleotide"] = Field(
+        "auto", description="what the letters are; auto: all A/C/G/T/N and 60 letters or more in a file is nucleotide"
+    )
+    receptor: Literal["TCR", "antibody"] = Field(description="decides genes, clusters and which encoders fit")
+    chains: Annotated[list[ChainName], Field(min_length=1)] = Field(
+        description="chains of one receptor, in the order of their features; light is IGK or IGL"
+    )
+    missing_chain: Literal["reject", "zero"] = Field(
+        "reject", description="a receptor that lacks a chain: reject it, or give it zeros and an indicator column"
+    )
+    labels: Labels | None = Field(None, description="what to predict; without it the dataset is embedded only")
     groups: dict[Name, str] = Field({}, description="group name -> column of the labels table")
-    task: Literal["classification", "regression"] = "classification"
+    task: Literal["classification", "regression"] = Field(
+        "classification", description="classification; regression is not available yet"
+    )
 
     @property
     def files(self) -> list[str]:
@@ -77,23 +85,38 @@ class Dataset(Strict):
 # --------------------------------------------------------------------------------------------------------- encoders
 
 
+RECEPTORS = ["TCR", "antibody"]
+
+
 class _Encoder(Strict):
-    receptors: list[Literal["TCR", "antibody"]] = Field(["TCR", "antibody"], description="datasets that it fits")
+    receptors: list[Literal["TCR", "antibody"]] = Field(RECEPTORS, description="kinds of datasets to embed with it")
+
+
+class PublishedEncoder(_Encoder):
+    """What every encoder with published weights has: a file that may be somewhere, or nowhere."""
+
+    weights: str | None = Field(None, description="the file; default: looked for where the kind's row says")
+    layer: int = Field(-1, description="layer to embed from: 0 the embedding, 1 the first block; -1 the last")
+    if_unreachable: Literal["skip", "fail"] = Field(
+        "fail", description="when the weights can be had nowhere: stop, or go on without this encoder and say so"
+    )
 
 
 class ModelSettings(Strict):
     """Size and form of an encoder trained from scratch; the rest of ``core.config.ModelConfig`` follows."""
 
-    layers: Annotated[int, Field(ge=1)] = 4
-    width: Annotated[int, Field(ge=8)] = 128
-    heads: Annotated[int, Field(ge=1)] = 4
-    feed_forward: Annotated[int, Field(ge=8)] = 512
-    positions: Literal["rotary", "learned", "sinusoidal", "none"] = "rotary"
+    layers: Annotated[int, Field(ge=1)] = Field(4, description="Transformer blocks")
+    width: Annotated[int, Field(ge=8)] = Field(128, description="features a residue; a multiple of heads")
+    heads: Annotated[int, Field(ge=1)] = Field(4, description="attention heads a block")
+    feed_forward: Annotated[int, Field(ge=8)] = Field(512, description="width inside the feed-forward layer")
+    positions: Literal["rotary", "learned", "sinusoidal", "none"] = Field(
+        "rotary", description="how the model knows where a residue stands"
+    )
     max_length: Annotated[int, Field(ge=8)] = Field(512, description="tokens, start and end included")
-    norm: Literal["layer", "rms"] = "layer"
-    norm_place: Literal["pre", "post"] = "pre"
-    activation: Literal["gelu", "relu", "swiglu"] = "gelu"
-    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    norm: Literal["layer", "rms"] = Field("layer", description="LayerNorm or RMSNorm")
+    norm_place: Literal["pre", "post"] = Field("pre", description="before each sub-layer, or after the residual sum")
+    activation: Literal["gelu", "relu", "swiglu"] = Field("gelu", description="inside the feed-forward layer")
+    dropout: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="share of features dropped in training")
 
     @model_validator(mode="after")
     def _fits_the_core(self) -> ModelSettings:
@@ -107,15 +130,15 @@ class ModelSettings(Strict):
 class TrainSettings(Strict):
     """Masked-residue training (Devlin et al. 2019): 15 % of the residues, of which 80/10/10 mask/random/kept."""
 
-    steps: Annotated[int, Field(ge=1)] = 1500
-    batch_tokens: Annotated[int, Field(ge=64)] = 4096
-    learning_rate: Annotated[float, Field(gt=0)] = 1e-3
-    warmup_steps: Annotated[int, Field(ge=0)] = 100
-    weight_decay: Annotated[float, Field(ge=0)] = 0.01
-    clip: Annotated[float, Field(gt=0)] = 1.0
-    mask_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.15
-    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = 0.1
-    validate_every: Annotated[int, Field(ge=1)] = 100
+    steps: Annotated[int, Field(ge=1)] = Field(1500, description="optimizer steps at most")
+    batch_tokens: Annotated[int, Field(ge=64)] = Field(4096, description="residues a step, all sequences together")
+    learning_rate: Annotated[float, Field(gt=0)] = Field(1e-3, description="AdamW's, at the end of the warm-up")
+    warmup_steps: Annotated[int, Field(ge=0)] = Field(100, description="steps over which the rate rises from 0")
+    weight_decay: Annotated[float, Field(ge=0)] = Field(0.01, description="AdamW's")
+    clip: Annotated[float, Field(gt=0)] = Field(1.0, description="largest norm of the gradient")
+    mask_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(0.15, description="share of residues to guess")
+    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="share of receptors held out")
+    validate_every: Annotated[int, Field(ge=1)] = Field(100, description="steps between validations")
     patience: Annotated[int, Field(ge=1)] = Field(5, description="validations without progress before it stops")
 
 
@@ -126,29 +149,30 @@ class PretrainEncoder(_Encoder):
     corpus: list[str] | Literal["train_folds"] = Field(
         description="datasets to read, unlabelled; train_folds: one encoder a fold, which never sees its test receptors"
     )
-    model: ModelSettings = ModelSettings()
-    train: TrainSettings = TrainSettings()
-    layer: int = Field(-1, description="layer to embed from; -1 the last")
+    model: ModelSettings = Field(ModelSettings(), description="size and form; see below")
+    train: TrainSettings = Field(TrainSettings(), description="how it is trained; see below")
+    layer: int = Field(-1, description="layer to embed from: 0 the embedding, 1 the first block; -1 the last")
 
 
-class Esm2Encoder(_Encoder):
-    """ESM-2, from a fair-esm .pt or a Hugging Face .safetensors file."""
+class Esm2Encoder(PublishedEncoder):
+    """ESM-2 (Lin et al. 2023), from a fair-esm .pt or a Hugging Face .safetensors file.
+
+    Without `weights` the torch hub cache and the Hugging Face cache are looked at; then one download is tried.
+    """
 
     kind: Literal["esm2"]
-    name: Literal[ESM2_NAMES]  # type: ignore[valid-type]
-    weights: str | None = Field(None, description="the file; default: looked for in the torch hub and HF caches")
-    layer: int = -1
-    if_unreachable: Literal["skip", "fail"] = "fail"
+    name: Literal[ESM2_NAMES] = Field(description="which of the published sizes")  # type: ignore[valid-type]
 
 
-class AntibertyEncoder(_Encoder):
-    """AntiBERTy, from its wheel (antiberty==0.1.3), a file or the Hugging Face cache."""
+class AntibertyEncoder(PublishedEncoder):
+    """AntiBERTy (Ruffolo et al. 2021), for antibodies.
+
+    Without `weights` the wheel `antiberty==0.1.3` (it comes with the demo extra) and the Hugging Face cache are
+    looked at; then one download is tried.
+    """
 
     kind: Literal["antiberty"]
-    receptors: list[Literal["TCR", "antibody"]] = ["antibody"]
-    weights: str | None = None
-    layer: int = -1
-    if_unreachable: Literal["skip", "fail"] = "fail"
+    receptors: list[Literal["TCR", "antibody"]] = Field(["antibody"], description="kinds of datasets to embed with it")
 
 
 class Blosum62Encoder(_Encoder):
@@ -161,7 +185,7 @@ class KmerEncoder(_Encoder):
     """Counts of k-mers: sparse, one fixed column per k-mer of the alphabet, no learning."""
 
     kind: Literal["kmer"]
-    k: Annotated[int, Field(ge=1, le=4)] = 3
+    k: Annotated[int, Field(ge=1, le=4)] = Field(3, description="residues in a row")
     region: RegionName | None = Field("cdr3", description="count within this region; null: the whole chain")
     genes: bool = Field(True, description="add V and J genes as one-hot columns")
 
@@ -178,14 +202,14 @@ class MeanPooling(Strict):
     """Mean over the residues of a region (default: the whole chain), in the context of the whole chain."""
 
     kind: Literal["mean"]
-    region: RegionName | None = None
+    region: RegionName | None = Field(None, description="pool within this region; null: the whole chain")
 
 
 class MaxPooling(Strict):
     """Largest value of each feature over the residues of a region (default: the whole chain)."""
 
     kind: Literal["max"]
-    region: RegionName | None = None
+    region: RegionName | None = Field(None, description="pool within this region; null: the whole chain")
 
 
 class CountsPooling(Strict):
@@ -198,26 +222,30 @@ Pooling = Annotated[MeanPooling | MaxPooling | CountsPooling, Field(discriminato
 
 
 class LogisticGrid(Strict):
-    C: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)] = [0.01, 0.1, 1, 10]
+    C: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)] = Field(
+        [0.01, 0.1, 1, 10], description="inverse strengths of the L2 penalty to choose from"
+    )
 
 
 class LogisticRegressionClassifier(Strict):
     """One logistic regression a class, C chosen by inner cross-validation within the training fold."""
 
     kind: Literal["logistic_regression"]
-    grid: LogisticGrid = LogisticGrid()
-    class_weight: Literal["balanced"] | None = None
+    grid: LogisticGrid = Field(LogisticGrid(), description="what to choose from")
+    class_weight: Literal["balanced"] | None = Field(None, description="balanced: rare classes weigh more")
 
 
 class NeighborsGrid(Strict):
-    n_neighbors: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)] = [5, 15, 45]
+    n_neighbors: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)] = Field(
+        [5, 15, 45], description="numbers of neighbours to choose from"
+    )
 
 
 class NearestNeighborsClassifier(Strict):
     """k nearest neighbours by cosine distance, k chosen by inner cross-validation within the training fold."""
 
     kind: Literal["k_nearest_neighbors"]
-    grid: NeighborsGrid = NeighborsGrid()
+    grid: NeighborsGrid = Field(NeighborsGrid(), description="what to choose from")
 
 
 Classifier = Annotated[LogisticRegressionClassifier | NearestNeighborsClassifier, Field(discriminator="kind")]
@@ -233,12 +261,17 @@ class ClusterSettings(Strict):
 
 
 class Evaluation(Strict):
-    splits: Annotated[list[Literal["random", "cluster", "group"]], Field(min_length=1)] = ["random", "cluster", "group"]
+    """How the classifiers are judged: cross-validation, split in several ways side by side."""
+
+    splits: Annotated[list[Literal["random", "cluster", "group"]], Field(min_length=1)] = Field(
+        ["random", "cluster", "group"],
+        description="what must not stand on both sides: nothing, similar receptors, one group",
+    )
     group: Name | None = Field(None, description="which group the group split keeps together; default: the first")
-    folds: Annotated[int, Field(ge=2)] = 3
-    seeds: Annotated[list[int], Field(min_length=1)] = [1]
-    bootstrap: Annotated[int, Field(ge=100)] = 1000
-    cluster: ClusterSettings = ClusterSettings()
+    folds: Annotated[int, Field(ge=2)] = Field(3, description="parts of the cross-validation")
+    seeds: Annotated[list[int], Field(min_length=1)] = Field([1], description="one cross-validation a seed")
+    bootstrap: Annotated[int, Field(ge=100)] = Field(1000, description="resamples behind each 95 % interval")
+    cluster: ClusterSettings = Field(ClusterSettings(), description="what similar means; see below")
 
 
 # ------------------------------------------------------------------------------------------------------- the whole
@@ -247,18 +280,20 @@ class Evaluation(Strict):
 class Compute(Strict):
     """Where and how jobs run. Scheduling only: a change here never retrains."""
 
-    device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$")
-    precision: Literal["auto", "fp32", "bf16", "fp16"] = "auto"
-    shards: Annotated[int, Field(ge=1)] = 1
+    device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
+        "auto", description="auto: bf16 where the GPU has it for training, fp32 elsewhere"
+    )
+    shards: Annotated[int, Field(ge=1, le=1)] = Field(1, description="jobs a dataset is cut into; only 1 for now")
 
 
 class MaskedExample(Strict):
     """A chain along which each encoder guesses hidden residues, for the report."""
 
-    name: str
-    sequence: str
+    name: str = Field(description="what the report calls it")
+    sequence: str = Field(description="amino acids of the whole chain")
     region: str = Field(description="the stretch to guess, as residues, such as the CDR3 with its anchors")
-    receptor: Literal["TCR", "antibody"] = "TCR"
+    receptor: Literal["TCR", "antibody"] = Field("TCR", description="encoders that do not fit it are left out")
 
     @model_validator(mode="after")
     def _region_in_sequence(self) -> MaskedExample:
@@ -268,15 +303,19 @@ class MaskedExample(Strict):
 
 
 class Report(Strict):
-    title: str = "airrformer report"
-    masked_example: MaskedExample | None = None
+    """What results/report.html shows."""
+
+    title: str = Field("airrformer report", description="heading of the page")
+    masked_example: MaskedExample | None = Field(None, description="a chain whose residues are guessed; see below")
 
 
 class TargetRow(Strict):
-    datasets: list[str] | Literal["all"] = "all"
-    encoders: list[str] | Literal["all"] = "all"
-    poolings: list[str] | Literal["all"] = "all"
-    classifiers: list[str] | Literal["all"] = "all"
+    """A product of names; those of its combinations that fit together are built."""
+
+    datasets: list[str] | Literal["all"] = Field("all", description="names, or all")
+    encoders: list[str] | Literal["all"] = Field("all", description="names, or all")
+    poolings: list[str] | Literal["all"] = Field("all", description="names, or all")
+    classifiers: list[str] | Literal["all"] = Field("all", description="names, or all")
 
 
 class Target(NamedTuple):
@@ -288,19 +327,27 @@ class Target(NamedTuple):
     classifier: str
 
 
+class Embedding(NamedTuple):
+    """The vectors that targets stand on: one pooling of one encoder's vectors of one dataset."""
+
+    dataset: str
+    encoder: str
+    pooling: str
+
+
 class Config(Strict):
     """The whole of ``config.yaml``."""
 
-    seed: Annotated[int, Field(ge=0)] = 7
-    compute: Compute = Compute()
-    keep_residues: bool = False
-    datasets: Annotated[dict[Name, Dataset], Field(min_length=1)]
-    encoders: dict[Name, Encoder] = {}
-    poolings: dict[Name, Pooling] = {}
-    classifiers: dict[Name, Classifier] = {}
-    evaluation: Evaluation = Evaluation()
-    report: Report = Report()
-    targets: list[TargetRow] = [TargetRow()]
+    seed: Annotated[int, Field(ge=0)] = Field(7, description="of everything that is drawn")
+    compute: Compute = Field(Compute(), description="where and how jobs run")
+    keep_residues: bool = Field(False, description="keep the per-residue vectors too (large)")
+    datasets: dict[Name, Dataset] = Field({}, description="name -> what to read; at least one")
+    encoders: dict[Name, Encoder] = Field({}, description="name -> how sequences become vectors")
+    poolings: dict[Name, Pooling] = Field({}, description="name -> how residue vectors become one vector a chain")
+    classifiers: dict[Name, Classifier] = Field({}, description="name -> how a class is predicted from vectors")
+    evaluation: Evaluation = Field(Evaluation(), description="how classifiers are judged")
+    report: Report = Field(Report(), description="what the report shows")
+    targets: list[TargetRow] = Field([TargetRow()], description="what to build")
 
     def fits(self, dataset: str, encoder: str, pooling: str) -> bool:
         """Whether the three go together: the encoder reads this kind of receptor, and counts are not pooled."""
@@ -310,17 +357,25 @@ class Config(Strict):
             and (self.poolings[pooling].kind == "counts") == counts
         )
 
+    def _names(self, row: TargetRow, field: str) -> list[str]:
+        chosen = getattr(row, field)
+        return list(getattr(self, field)) if chosen == "all" else chosen
+
+    def expand_embeddings(self) -> list[Embedding]:
+        """Every (dataset, encoder, pooling) that some target row asks for and that fits, in the config's order."""
+        embeddings: dict[Embedding, None] = {}
+        for row in self.targets:
+            for names in product(*(self._names(row, f"{field}s") for field in Embedding._fields)):
+                if self.fits(*names):
+                    embeddings[Embedding(*names)] = None
+        return list(embeddings)
+
     def expand_targets(self) -> list[Target]:
         """Every target once, in the order of the config. Datasets without labels have no classifier to train."""
-
-        def names(row: TargetRow, field: str) -> list[str]:
-            chosen = getattr(row, field)
-            return list(getattr(self, field)) if chosen == "all" else chosen
-
         targets: dict[Target, None] = {}
         for row in self.targets:
-            for combination in product(*(names(row, f) for f in ("datasets", "encoders", "poolings", "classifiers"))):
-                target = Target(*combination)
+            for names in product(*(self._names(row, f"{field}s") for field in Target._fields)):
+                target = Target(*names)
                 if self.datasets[target.dataset].labels is not None and self.fits(*target[:3]):
                     targets[target] = None
         return list(targets)
@@ -332,10 +387,14 @@ class Config(Strict):
         poolings: typing.Iterable[str] = (),
         classifiers: typing.Iterable[str] = (),
         evaluation: bool = False,
+        training: bool = False,
+        unreachable: bool = False,
     ) -> str:
         """The named parts alone, as JSON with sorted keys: what one job depends on, and its tracked parameter.
 
-        ``load_config`` reads it back. What only schedules (``compute``) is never in it.
+        ``load_config`` reads it back. What only schedules (``compute``) is never in it. An encoder stands in it as
+        those see it who read its vectors; ``training`` adds how it is trained, ``unreachable`` what to do without
+        its weights. Which datasets it fits has been decided when there is a part, so ``receptors`` says all.
         """
         whole = self.model_dump(mode="json")
         chosen: dict[str, Any] = {"seed": self.seed, "targets": []}
@@ -343,9 +402,21 @@ class Config(Strict):
             ("datasets", datasets), ("encoders", encoders), ("poolings", poolings), ("classifiers", classifiers)
         ):  # fmt: skip
             chosen[section] = {name: whole[section][name] for name in names}
+        for encoder in chosen["encoders"].values():
+            encoder["receptors"] = RECEPTORS
+            if not unreachable:
+                encoder.pop("if_unreachable", None)
+            if encoder["kind"] == "pretrain" and not training:
+                del encoder["model"], encoder["train"]
+                if encoder["corpus"] != "train_folds":
+                    encoder["corpus"] = []
         if evaluation:
             chosen["evaluation"] = whole["evaluation"]
         return json.dumps(chosen, sort_keys=True)
+
+    def whole(self) -> str:
+        """All that results depend on, as JSON in the order of the config; what only schedules is left out."""
+        return self.model_dump_json(exclude={"compute"})
 
     # -------------------------------------------------------------------------------------------- cross-checks
 
@@ -366,6 +437,8 @@ class Config(Strict):
                 if dataset not in self.datasets:
                     lines.append(f"encoders.{name}.corpus: no dataset {dataset!r}{_near(dataset, self.datasets)}")
         for name, dataset in self.datasets.items():
+            if dataset.task == "regression":
+                lines.append(f"datasets.{name}.task: regression is not available yet; use classification")
             for chain in dataset.chains:
                 if (chain in ("heavy", "light")) != (dataset.receptor == "antibody"):
                     lines.append(f"datasets.{name}.chains: {chain} is no chain of a {dataset.receptor}")
@@ -376,6 +449,21 @@ class Config(Strict):
                     f"evaluation.group: dataset {name!r} has no group {self.evaluation.group!r}"
                     f"{_near(self.evaluation.group, dataset.groups)}"
                 )
+        return lines
+
+    def loose_ends(self) -> list[str]:
+        """What a part may leave open and the whole may not; a line each, with its path."""
+        lines = [] if self.datasets else ["datasets: there is none; name at least one"]
+        for name, encoder in self.encoders.items():
+            if encoder.kind == "pretrain" and not encoder.corpus:
+                lines.append(f"encoders.{name}.corpus: names no dataset; there is {', '.join(self.datasets)}")
+            kind = "counts" if encoder.kind == "kmer" else "mean"
+            if not any((pooling.kind == "counts") == (kind == "counts") for pooling in self.poolings.values()):
+                lines.append(f"encoders.{name}: no pooling fits it; add to poolings: {{{kind}: {{kind: {kind}}}}}")
+        for i, row in enumerate(self.targets):
+            names = [self._names(row, f"{field}s") for field in Embedding._fields]
+            if all(names) and not any(self.fits(*combination) for combination in product(*names)):
+                lines.append(f"targets.{i}: none of its datasets, encoders and poolings fit together")
         return lines
 
     def missing_files(self) -> list[str]:
@@ -418,7 +506,10 @@ def load_config(source: str | Path | dict, check_files: bool = False) -> Config:
         config = Config.model_validate(values)
     except ValidationError as error:
         raise _as_user_error(where, [_line(e) for e in error.errors()]) from None
-    lines = config.problems() + (config.missing_files() if check_files else [])
+    lines = config.problems()
+    if check_files and not lines:
+        lines = config.loose_ends()
+    lines += config.missing_files() if check_files else []
     if lines:
         raise _as_user_error(where, lines)
     return config
