@@ -101,6 +101,11 @@ class PublishedEncoder(_Encoder):
         "fail", description="when the weights can be had nowhere: stop, or go on without this encoder and say so"
     )
 
+    @property
+    def model_name(self) -> str:
+        """The row of ``core.config.FAMILIES``."""
+        return getattr(self, "name", self.kind)  # type: ignore[attr-defined]
+
 
 class ModelSettings(Strict):
     """Size and form of an encoder trained from scratch; the rest of ``core.config.ModelConfig`` follows."""

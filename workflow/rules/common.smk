@@ -1,0 +1,173 @@
+"""The config, checked before any job starts, and what follows from it: paths, names, and what each job depends on."""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+from airrformer.config import PretrainEncoder, PublishedEncoder, load_config
+from airrformer.core.weights import find_local
+from airrformer.errors import UserError
+from airrformer.paths import Results
+from airrformer.versions import STAGE_VERSIONS
+
+# Every job runs in the interpreter that runs Snakemake; nothing is looked up on PATH.
+os.environ.update(AIRRFORMER_PYTHON=sys.executable)
+
+try:
+    CONFIG = load_config(config, check_files=True)
+except UserError as error:
+    print(f"airrformer: {error}", file=sys.stderr)
+    sys.exit(2)
+
+RESULTS = Results()  # ./results, as the commands have it too
+LOGS, BENCHMARKS = Path(RESULTS.root) / "logs", Path(RESULTS.root) / "benchmarks"
+EXAMPLE = CONFIG.report.masked_example
+
+TARGETS = CONFIG.expand_targets()
+EMBEDDINGS = CONFIG.expand_embeddings()
+ENCODERS = list(dict.fromkeys(embedding.encoder for embedding in EMBEDDINGS))
+POOLINGS = list(dict.fromkeys(embedding.pooling for embedding in EMBEDDINGS))
+
+# An encoder is trained here, or has published weights that may be out of reach, or needs no weights at all.
+PRETRAINED = [name for name in ENCODERS if isinstance(CONFIG.encoders[name], PretrainEncoder)]
+PUBLISHED = [name for name in ENCODERS if isinstance(CONFIG.encoders[name], PublishedEncoder)]
+GUESSING = [name for name in PRETRAINED + PUBLISHED if EXAMPLE and EXAMPLE.receptor in CONFIG.encoders[name].receptors]
+
+# A GPU is asked for wherever one may be used; how many there are is the profile's matter.
+GPUS = 0 if CONFIG.compute.device == "cpu" else 1
+
+# Counts are not pooled, so one job makes either the one kind of features or the other.
+COUNTED = [name for name in ENCODERS if CONFIG.encoders[name].kind == "kmer"]
+DENSE = [name for name in ENCODERS if name not in COUNTED]
+DENSE_POOLINGS = [name for name in POOLINGS if CONFIG.poolings[name].kind != "counts"]
+COUNT_POOLINGS = [name for name in POOLINGS if CONFIG.poolings[name].kind == "counts"]
+
+# What is built, each with the encoder that it waits for.
+CLASSIFIED = [(RESULTS.classifier(*target), target.encoder) for target in TARGETS]
+MAPPED = [(RESULTS.map(*embedding), embedding.encoder) for embedding in EMBEDDINGS if embedding.encoder in DENSE]
+WANTED = [(folder / "metrics.json", encoder) for folder, encoder in CLASSIFIED] + MAPPED
+WANTED += [(RESULTS.features(*embedding), embedding.encoder) for embedding in EMBEDDINGS]
+WANTED += [(RESULTS.masked(encoder), encoder) for encoder in GUESSING]
+
+
+def one_of(names):
+    """A wildcard's constraint: these names and nothing else; without any name, nothing."""
+    return "|".join(map(re.escape, names)) or "(?!)"
+
+
+wildcard_constraints:
+    dataset=one_of(CONFIG.datasets),
+    encoder=one_of(CONFIG.encoders),
+    pooling=one_of(CONFIG.poolings),
+    classifier=one_of(CONFIG.classifiers),
+
+
+# ------------------------------------------------------------------------------------------ encoders out of reach
+
+
+def read_status(encoder):
+    """status.json of an encoder with published weights, as it lies there; {} before its first job."""
+    try:
+        return json.loads(RESULTS.encoder_status(encoder).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+
+
+def is_ready(encoder):
+    """Whether an encoder can be used. For published weights the DAG waits for the checkpoint that says so."""
+    if encoder in PUBLISHED:
+        checkpoints.weights.get(encoder=encoder)
+        return read_status(encoder).get("status") == "ready"
+    return True
+
+
+def skipped_encoders():
+    statuses = {encoder: read_status(encoder) for encoder in PUBLISHED}
+    return [
+        f"{encoder}: {status['reason']}" for encoder, status in statuses.items() if status.get("status") == "skipped"
+    ]
+
+
+def local_weights(wildcards):
+    """The weights file that is on this machine now, "" for none: tracked, so that one put in place later is used.
+
+    A file that the workflow itself has downloaded was not there when the job was planned. It must not look like a
+    change at the next run, so it counts as none for as long as it lies there.
+    """
+    encoder, status = CONFIG.encoders[wildcards.encoder], read_status(wildcards.encoder)
+    if status.get("source") == "download" and Path(status["weights"]).is_file():
+        return ""
+    return find_local(encoder.model_name, encoder.weights) or ""
+
+
+# ----------------------------------------------------------------- what each job depends on, and nothing besides
+#
+# Each is JSON with sorted keys, given to the command and tracked by Snakemake: a job runs again if and only if its
+# part changes. Only schedule and device are outside: they are resources, which Snakemake does not track.
+
+
+def parse_part(wildcards):
+    return CONFIG.part(datasets=[wildcards.dataset])
+
+
+def weights_part(wildcards):
+    # What to do without weights matters only as long as there are none.
+    return CONFIG.part(encoders=[wildcards.encoder], unreachable=not local_weights(wildcards))
+
+
+def corpus(wildcards):
+    named = CONFIG.encoders[wildcards.encoder].corpus
+    if named != "train_folds":
+        return named
+    return [name for name, dataset in CONFIG.datasets.items() if dataset.labels and fits(name, wildcards.encoder)]
+
+
+def fits(dataset, encoder):
+    return CONFIG.datasets[dataset].receptor in CONFIG.encoders[encoder].receptors
+
+
+def pretrain_part(wildcards):
+    folds = CONFIG.encoders[wildcards.encoder].corpus == "train_folds"
+    return CONFIG.part(datasets=corpus(wildcards), encoders=[wildcards.encoder], training=True, evaluation=folds)
+
+
+def embed_part(wildcards):
+    poolings = COUNT_POOLINGS if wildcards.encoder in COUNTED else DENSE_POOLINGS
+    return CONFIG.part(datasets=[wildcards.dataset], encoders=[wildcards.encoder], poolings=poolings)
+
+
+def classify_part(wildcards):
+    return CONFIG.part(
+        datasets=[wildcards.dataset],
+        encoders=[wildcards.encoder],
+        poolings=[wildcards.pooling],
+        classifiers=[wildcards.classifier],
+        evaluation=True,
+    )
+
+
+def encoder_files(wildcards):
+    """The file of an encoder that its readers wait for; none for encoders without weights."""
+    if wildcards.encoder in PRETRAINED:
+        return [RESULTS.encoder(wildcards.encoder) / "model.safetensors"]
+    return [RESULTS.encoder_status(wildcards.encoder)] if wildcards.encoder in PUBLISHED else []
+
+
+def report_input(wildcards):
+    """Every result that there is; what stands on an encoder out of reach is left out and named by its status."""
+    ready = {encoder for encoder in ENCODERS if is_ready(encoder)}
+    classified = [folder for folder, encoder in CLASSIFIED if encoder in ready]
+    trained = [RESULTS.encoder(encoder) for encoder in PRETRAINED]
+    return {
+        "summaries": [RESULTS.parse_summary(dataset) for dataset in CONFIG.datasets],
+        "rejected": [RESULTS.rejected(dataset) for dataset in CONFIG.datasets],
+        "statuses": [RESULTS.encoder_status(encoder) for encoder in PRETRAINED + PUBLISHED],
+        "histories": [folder / "history.tsv" for folder in trained],
+        "trainings": [folder / "metrics.json" for folder in trained],
+        "metrics": [folder / "metrics.json" for folder in classified],
+        "predictions": [folder / "predictions.tsv" for folder in classified],
+        "maps": [path for path, encoder in MAPPED if encoder in ready],
+        "masked": [RESULTS.masked(encoder) for encoder in GUESSING if encoder in ready],
+    }

@@ -1,0 +1,25 @@
+rule parse:
+    input:
+        sequences=lambda wildcards: CONFIG.datasets[wildcards.dataset].files,
+        labels=lambda wildcards: [labels.path] if (labels := CONFIG.datasets[wildcards.dataset].labels) else [],
+    output:
+        chains=RESULTS.chains("{dataset}"),
+        receptors=RESULTS.receptors("{dataset}"),
+        rejected=RESULTS.rejected("{dataset}"),
+        summary=RESULTS.parse_summary("{dataset}"),
+    log:
+        LOGS / "parse" / "{dataset}.log",
+    benchmark:
+        BENCHMARKS / "parse" / "{dataset}.tsv"
+    conda:
+        "../envs/airrformer.yaml"
+    threads: 8
+    resources:
+        mem_mb=4000,
+        runtime=60,
+    params:
+        config=parse_part,
+        version=STAGE_VERSIONS["parse"],
+    shell:
+        '"$AIRRFORMER_PYTHON" -m airrformer parse --config {params.config:q} --dataset {wildcards.dataset}'
+        " --output $(dirname {output.chains}) --threads {threads} > {log} 2>&1"

@@ -1,0 +1,33 @@
+rule pretrain:
+    input:
+        chains=lambda wildcards: [RESULTS.chains(dataset) for dataset in corpus(wildcards)],
+        receptors=lambda wildcards: [RESULTS.receptors(dataset) for dataset in corpus(wildcards)],
+    output:
+        model=RESULTS.encoder("{encoder}") / "model.safetensors",
+        config=RESULTS.encoder("{encoder}") / "config.json",
+        history=RESULTS.encoder("{encoder}") / "history.tsv",
+        metrics=RESULTS.encoder("{encoder}") / "metrics.json",
+        card=RESULTS.encoder("{encoder}") / "card.md",
+        status=RESULTS.encoder_status("{encoder}"),
+    log:
+        LOGS / "pretrain" / "{encoder}.log",
+    benchmark:
+        BENCHMARKS / "pretrain" / "{encoder}.tsv"
+    wildcard_constraints:
+        encoder=one_of(PRETRAINED),
+    conda:
+        "../envs/airrformer.yaml"
+    threads: 8
+    resources:
+        mem_mb=8000,
+        runtime=1440,
+        gpu=GPUS,
+        device=CONFIG.compute.device,
+        precision=CONFIG.compute.precision,
+    params:
+        config=pretrain_part,
+        version=STAGE_VERSIONS["pretrain"],
+    shell:
+        '"$AIRRFORMER_PYTHON" -m airrformer pretrain --config {params.config:q} --encoder {wildcards.encoder}'
+        " --output $(dirname {output.model})"
+        " --device {resources.device} --precision {resources.precision} --threads {threads} > {log} 2>&1"
