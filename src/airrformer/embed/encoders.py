@@ -1,0 +1,319 @@
+"""Sequences -> vectors, through a Transformer or a table. Input order is kept; special tokens are left out.
+
+``load`` finds an encoder by name or folder. All that it returns share ``embed`` and ``embed_residues``; a Transformer
+also guesses hidden residues.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from airrformer.core import alphabet, weights
+from airrformer.core.batching import token_batches
+from airrformer.core.config import FAMILIES
+from airrformer.core.transformer import Transformer
+from airrformer.embed.pooling import POOLINGS, Pool, span_mask
+from airrformer.errors import UserError
+from airrformer.progress import track
+from airrformer.receptors.regions import number_chains
+from airrformer.receptors.tables import REGIONS
+
+logger = logging.getLogger(__name__)
+
+BATCH_TOKENS = 4096
+_DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def load(
+    name_or_dir: str | Path, weights_file: str | Path | None = None, device: str = "auto", precision: str = "auto"
+) -> ResidueEncoder:
+    """An encoder by the name of a published model, ``blosum62``, or a folder such as ``results/encoders/scratch``.
+
+    Parameters
+    ----------
+    name_or_dir: ``esm2_t6_8M_UR50D`` and its sizes, ``antiberty``, ``blosum62`` or a folder that `airrformer pretrain`
+        or `airrformer weights fetch` wrote.
+    weights_file: a fair-esm ``.pt``, a Hugging Face ``.safetensors`` or AntiBERTy's ``pytorch_model.bin``; by default
+        the usual caches and the installed wheel are looked at. Nothing is downloaded.
+    device: auto (the first GPU, else the CPU), cpu, cuda, cuda:1, mps.
+    precision: auto (fp32), fp32, bf16, fp16. Pooling always sums in fp32.
+
+    Raises ``UserError`` when there is no such encoder or its weights are not at hand, with what to do.
+    """
+    folder, name = Path(name_or_dir), str(name_or_dir)
+    if name == "blosum62":
+        return Blosum62()
+    if name in FAMILIES:
+        found = weights.find_local(name, str(weights_file) if weights_file is not None else None)
+        if found is None:
+            hint = weights.how_to_get(name, str(weights_file) if weights_file is not None else None)
+            raise UserError(f"{name}: its weights are not on this machine; {hint}")
+        return TransformerEncoder(weights.load_foreign(name, found), name, device, precision)
+    if not folder.is_dir():
+        known = ", ".join([*FAMILIES, "blosum62"])
+        raise UserError(f"{name}: neither a folder with an encoder nor one of {known}")
+    if (folder / "model.safetensors").is_file():
+        return TransformerEncoder(weights.load_own(folder), folder.name, device, precision)
+    try:
+        status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
+    except OSError:
+        raise UserError(f"{folder}: no encoder: it holds neither model.safetensors nor status.json") from None
+    if status["status"] != "ready":
+        raise UserError(f"{folder}: this encoder was skipped: {status['reason']}")
+    return TransformerEncoder(weights.load_foreign(status["name"], status["weights"]), folder.name, device, precision)
+
+
+def resolve_device(device: str) -> torch.device:
+    """``auto`` is the first GPU, else the CPU. Raises ``UserError`` for a device that this machine lacks."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise UserError(f"device {device!r} cannot be used here ({reason}); use device: auto or cpu") from None
+    return torch.device(device)
+
+
+class ResidueEncoder:
+    """What all encoders share. A subclass gives ``name``, ``width`` (D), ``layers``, ``device`` and ``_encode``."""
+
+    name: str
+    width: int
+    layers: int = 0
+    max_residues: int | None = None
+    device = torch.device("cpu")
+
+    def embed(
+        self, sequences: Sequence[str], pooling: str = "mean", layer: int = -1, batch_tokens: int = BATCH_TOKENS
+    ) -> np.ndarray:
+        """One vector a sequence: float32 (n, D), row i for ``sequences[i]``.
+
+        ``pooling``: ``mean`` or ``max`` over all residues, or a region (``cdr3``, ``fwr1``, ...), which is the mean
+        over that region in the context of the whole sequence; regions are found by IMGT numbering.
+        ``layer``: 0 the embedding, -1 the last. ``batch_tokens``: padded tokens a batch; it changes no result.
+        Raises ``UserError`` naming the sequence for a letter that is no residue, an empty sequence, one longer than
+        the model's window, or one without the region asked for.
+        """
+        sequences = _as_list(sequences)
+        if pooling in POOLINGS:
+            pool = Pool(pooling)
+        elif pooling in REGIONS:
+            pool = Pool("mean", _region_spans(sequences, pooling))
+        else:
+            raise UserError(f"pooling {pooling!r} is unknown; use one of {', '.join([*POOLINGS, *REGIONS])}")
+        return self.pool(sequences, [pool], layer, batch_tokens)[0]
+
+    def embed_residues(
+        self, sequences: Sequence[str], layer: int = -1, batch_tokens: int = BATCH_TOKENS
+    ) -> list[np.ndarray]:
+        """One float32 array (L_i, D) a sequence, in input order, without start and end tokens."""
+        sequences = _as_list(sequences)
+        distinct, where = _distinct(sequences)
+        found: list[np.ndarray] = [np.empty(0)] * len(distinct)
+        for indices, hidden, _ in self._batches(distinct, layer, batch_tokens):
+            values = hidden.float().cpu().numpy()
+            for row, i in enumerate(indices):
+                found[i] = values[row, : len(distinct[i])].copy()
+        return [found[i] for i in where]
+
+    def pool(
+        self, sequences: Sequence[str], pools: Sequence[Pool], layer: int = -1, batch_tokens: int = BATCH_TOKENS
+    ) -> list[np.ndarray]:
+        """Several poolings in one pass: a float32 (n, D) for each of ``pools``. Equal inputs are computed once."""
+        spans = [np.asarray(p.spans if p.spans is not None else [(0, len(s)) for s in sequences]) for p in pools]
+        spans = [s.reshape(len(sequences), 2) for s in spans]
+        keys = [(sequence, *(tuple(s[i]) for s in spans)) for i, sequence in enumerate(sequences)]
+        distinct, where = _distinct(keys)
+        first = np.zeros(len(distinct), dtype=int)
+        first[where[::-1]] = np.arange(len(sequences))[::-1]  # the first input of each distinct key
+        pooled = [np.empty((len(distinct), self.width), dtype=np.float32) for _ in pools]
+        for indices, hidden, _ in self._batches([key[0] for key in distinct], layer, batch_tokens):
+            for (kind, _), span, values in zip(pools, spans, pooled):
+                mask = span_mask(span[first[indices]], hidden.shape[1], hidden.device)
+                values[indices] = POOLINGS[kind](hidden, mask).cpu().numpy()
+        return [values[where] for values in pooled]
+
+    def _batches(
+        self, sequences: Sequence[str], layer: int, batch_tokens: int
+    ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
+        """Yield (indices, residue vectors (B, L, D), residue mask (B, L)) until every sequence had its turn.
+
+        A batch that does not fit into the device's memory is halved; results do not depend on the batch.
+        """
+        layer = self._layer(layer)
+        tokens = self._tokenise(sequences)
+        lengths = [len(row) for row in tokens]
+        queue = token_batches(lengths, batch_tokens)[::-1]  # a stack, shortest on top
+        for _ in track(_until_empty(queue), len(queue), f"{self.name}: batches", logger):
+            indices = queue.pop()
+            rows = [torch.tensor(tokens[i]) for i in indices]
+            batch = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=alphabet.PAD)
+            try:
+                hidden = self._encode(batch.to(self.device), layer)[:, 1:-1]  # without start and end: (B, L, D)
+            except torch.OutOfMemoryError:
+                if len(indices) == 1:
+                    raise
+                logger.warning("%d sequences do not fit into the device's memory; halving the batch", len(indices))
+                torch.cuda.empty_cache()
+                queue += [indices[len(indices) // 2 :], indices[: len(indices) // 2]]
+                continue
+            ends = torch.tensor([lengths[i] - 2 for i in indices], device=hidden.device)
+            mask = torch.arange(hidden.shape[1], device=hidden.device) < ends[:, None]
+            finite = (hidden.isfinite().all(-1) | ~mask).all(-1)  # (B,)
+            if not finite.all():
+                bad = [sequences[i] for i, ok in zip(indices, finite.tolist()) if not ok]
+                raise UserError(
+                    f"{self.name}: not a number for {bad[0]!r} and {len(bad) - 1} more; use precision: fp32"
+                )
+            yield indices, hidden, mask
+
+    def _tokenise(self, sequences: Sequence[str]) -> list[list[int]]:
+        tokens = []
+        for i, sequence in enumerate(sequences):
+            if not isinstance(sequence, str) or not sequence:
+                raise UserError(
+                    f"sequence {i} is {sequence!r}: a string of residues was expected; drop such rows first"
+                )
+            if self.max_residues is not None and len(sequence) > self.max_residues:
+                raise UserError(
+                    f"sequence {i} ({sequence[:20]}...) has {len(sequence)} residues; the window of {self.name} is "
+                    f"{self.max_residues}: cut it to the variable domain"
+                )
+            try:
+                tokens.append(alphabet.encode(sequence.upper()))
+            except ValueError as error:
+                raise UserError(f"sequence {i} ({sequence[:20]}): {error}") from None
+        return tokens
+
+    def _layer(self, layer: int) -> int:
+        if not -self.layers - 1 <= layer <= self.layers:
+            raise UserError(
+                f"layer {layer} does not exist; {self.name} has 0 (embedding) to {self.layers}, -1 the last"
+            )
+        return layer % (self.layers + 1)
+
+    def _encode(self, tokens: Tensor, layer: int) -> Tensor:
+        """(B, L) -> (B, L, D) of that layer."""
+        raise NotImplementedError
+
+
+class Blosum62(ResidueEncoder):
+    """Each residue's row of BLOSUM62 (Henikoff and Henikoff 1992): 20 scores against the amino acids, no learning."""
+
+    name = "blosum62"
+    width = len(alphabet.AMINO_ACIDS)
+
+    def __init__(self) -> None:
+        from Bio.Align import substitution_matrices
+
+        matrix = substitution_matrices.load("BLOSUM62")
+        self.table = torch.zeros(len(alphabet.TOKENS), self.width)
+        for letter in alphabet.RESIDUES:
+            row = {"U": "C", "O": "K"}.get(letter, letter)  # BLOSUM62 lacks the two rare amino acids
+            self.table[alphabet.ID[letter]] = torch.tensor([matrix[row][aa] for aa in alphabet.AMINO_ACIDS])
+
+    def _encode(self, tokens: Tensor, layer: int) -> Tensor:
+        return self.table[tokens]
+
+
+class TransformerEncoder(ResidueEncoder):
+    """A Transformer of the core with its weights, on a device and in a precision."""
+
+    def __init__(self, model: Transformer, name: str, device: str = "auto", precision: str = "auto") -> None:
+        self.device = resolve_device(device)
+        self.model = model.to(self.device).eval()
+        self.name = name
+        self.width = model.config.width
+        self.layers = model.config.layers
+        self.max_residues = model.config.max_length - 2 if model.config.max_length is not None else None
+        self.precision = "fp32" if precision == "auto" else precision
+
+    def masked_profile(self, sequence: str, positions: Sequence[int] | None = None) -> np.ndarray:
+        """p(residue | rest) at each position, hidden one at a time: float32 (n, 20) over ``ACDEFGHIKLMNPQRSTVWY``.
+
+        ``positions`` count residues from 0; default: all. Rows sum to 1.
+        """
+        row = torch.tensor(self._tokenise([sequence])[0])
+        positions = range(len(sequence)) if positions is None else positions
+        for position in positions:
+            if not 0 <= position < len(sequence):
+                raise UserError(f"position {position} is outside the sequence of {len(sequence)} residues (from 0)")
+        profile = np.empty((len(positions), len(alphabet.AMINO_ACIDS)), dtype=np.float32)
+        step = max(1, BATCH_TOKENS // len(row))
+        for start in range(0, len(positions), step):
+            at = torch.tensor(positions[start : start + step]) + 1  # the start token is before the first residue
+            batch = row.repeat(len(at), 1)
+            batch[torch.arange(len(at)), at] = alphabet.MASK
+            with self._computing():
+                hidden = self.model(batch.to(self.device))[torch.arange(len(at)), at.to(self.device)]
+                logits = self.model.logits(hidden)[:, list(alphabet.AMINO_ACID_IDS)]
+            profile[start : start + step] = logits.float().softmax(-1).cpu().numpy()
+        return profile
+
+    def masked_probabilities(self, sequence: str, position: int) -> dict[str, float]:
+        """The twenty residues' probabilities at ``position`` (from 0), hidden; they sum to 1."""
+        return dict(zip(alphabet.AMINO_ACIDS, self.masked_profile(sequence, [position])[0].tolist()))
+
+    def pseudo_log_likelihood(self, sequences: Sequence[str]) -> np.ndarray:
+        """Sum over the residues of log p(residue | rest), each hidden in turn: float64 (n,), in nats.
+
+        Salazar et al. 2020 (arXiv:1910.14659). Residues other than the twenty amino acids are not scored.
+        """
+        scores = []
+        for sequence in _as_list(sequences):
+            scored = [i for i, letter in enumerate(sequence.upper()) if letter in alphabet.AMINO_ACIDS]
+            profile = self.masked_profile(sequence, scored)
+            columns = [alphabet.AMINO_ACIDS.index(sequence[i].upper()) for i in scored]
+            scores.append(np.log(profile[np.arange(len(scored)), columns].astype(np.float64)).sum())
+        return np.array(scores)
+
+    def _encode(self, tokens: Tensor, layer: int) -> Tensor:
+        with self._computing():
+            return self.model.hidden_states(tokens, layers=(layer,))[0]
+
+    @contextlib.contextmanager
+    def _computing(self) -> Iterator[None]:
+        dtype = _DTYPES[self.precision]
+        with torch.inference_mode(), torch.autocast(self.device.type, dtype, enabled=dtype is not torch.float32):
+            yield
+
+
+def _as_list(sequences: Sequence[str]) -> list[str]:
+    if isinstance(sequences, str):
+        raise UserError("a list of sequences was expected, not one string; write [sequence]")
+    return list(sequences)
+
+
+def _region_spans(sequences: list[str], region: str) -> np.ndarray:
+    """(n, 2) half-open bounds of ``region``, by IMGT numbering."""
+    spans = np.empty((len(sequences), 2), dtype=int)
+    for i, numbering in enumerate(number_chains([s.upper() for s in sequences], workers=os.cpu_count() or 1)):
+        if numbering is None or region not in numbering.bounds:
+            raise UserError(
+                f"sequence {i} ({sequences[i][:20]}...): no {region} was found by IMGT numbering; give whole V domains, "
+                "or pool with mean"
+            )
+        spans[i] = numbering.bounds[region]
+    return spans
+
+
+def _distinct(keys: Sequence) -> tuple[list, np.ndarray]:
+    """The distinct keys in order of first appearance, and each input's index among them."""
+    index: dict = {}
+    where = np.array([index.setdefault(key, len(index)) for key in keys], dtype=int)
+    return list(index), where
+
+
+def _until_empty(queue: list) -> Iterator[None]:
+    while queue:
+        yield None

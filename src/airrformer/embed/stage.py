@@ -1,0 +1,51 @@
+"""The embed stage: a dataset and an encoder of the config -> ``features.parquet`` of every pooling, in one job."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+from safetensors.numpy import save_file
+
+from airrformer.config import Config
+from airrformer.embed.encoders import ResidueEncoder, load
+from airrformer.embed.features import dataset_features
+from airrformer.embed.store import write_features
+from airrformer.paths import Results, replacing
+from airrformer.receptors.tables import read_chains, read_receptors
+
+logger = logging.getLogger(__name__)
+
+
+def embed_dataset(
+    config: Config, dataset: str, encoder: str, results: Results, device: str = "auto", precision: str = "auto"
+) -> None:
+    """Write the features of every pooling in ``config`` that fits, and the residues where they are to be kept."""
+    settings = config.encoders[encoder]
+    poolings = {name: p for name, p in config.poolings.items() if config.fits(dataset, encoder, name)}
+    chains, receptors = read_chains(results.chains(dataset)), read_receptors(results.receptors(dataset))
+    loaded = load_encoder(settings.kind, results, encoder, device, precision)
+    features = dataset_features(
+        chains, receptors["receptor_id"].tolist(), config.datasets[dataset], settings, poolings, loaded
+    )
+    if config.keep_residues and loaded is not None:
+        _write_residues(loaded, chains["sequence_aa"].tolist(), settings, results.residues(dataset, encoder))
+    for name, made in features.items():
+        path = results.features(dataset, encoder, name)
+        write_features(made, path)
+        logger.info("%s: %d receptors x %d features; open with pandas.read_parquet", path, *made.matrix.shape)
+
+
+def load_encoder(kind: str, results: Results, encoder: str, device: str, precision: str) -> ResidueEncoder | None:
+    """What turns residues into vectors for an encoder of the config; None for kinds that count."""
+    if kind == "kmer":
+        return None
+    return load("blosum62" if kind == "blosum62" else results.encoder(encoder), None, device, precision)
+
+
+def _write_residues(encoder: ResidueEncoder, sequences: list[str], settings, folder) -> None:
+    """One shard {values (sum L, D), offsets (n + 1)} in the order of chains.parquet; safetensors maps it into memory."""
+    residues = encoder.embed_residues(sequences, getattr(settings, "layer", -1))
+    offsets = np.cumsum([0, *map(len, residues)], dtype=np.int64)
+    with replacing(folder / "00000.safetensors") as temporary:
+        save_file({"values": np.concatenate(residues), "offsets": offsets}, temporary)
