@@ -101,11 +101,6 @@ class PublishedEncoder(_Encoder):
         "fail", description="when the weights can be had nowhere: stop, or go on without this encoder and say so"
     )
 
-    @property
-    def model_name(self) -> str:
-        """The row of ``core.config.FAMILIES``."""
-        return getattr(self, "name", self.kind)  # type: ignore[attr-defined]
-
 
 class ModelSettings(Strict):
     """Size and form of an encoder trained from scratch; the rest of ``core.config.ModelConfig`` follows."""
@@ -394,12 +389,14 @@ class Config(Strict):
         evaluation: bool = False,
         training: bool = False,
         unreachable: bool = False,
+        residues: bool = False,
     ) -> str:
         """The named parts alone, as JSON with sorted keys: what one job depends on, and its tracked parameter.
 
         ``load_config`` reads it back. What only schedules (``compute``) is never in it. An encoder stands in it as
         those see it who read its vectors; ``training`` adds how it is trained, ``unreachable`` what to do without
-        its weights. Which datasets it fits has been decided when there is a part, so ``receptors`` says all.
+        its weights, ``residues`` whether residue vectors are kept. Which datasets it fits has been decided when
+        there is a part, so ``receptors`` says all.
         """
         whole = self.model_dump(mode="json")
         chosen: dict[str, Any] = {"seed": self.seed, "targets": []}
@@ -415,6 +412,8 @@ class Config(Strict):
                 del encoder["model"], encoder["train"]
                 if encoder["corpus"] != "train_folds":
                     encoder["corpus"] = []
+        if residues:
+            chosen["keep_residues"] = self.keep_residues
         if evaluation:
             chosen["evaluation"] = whole["evaluation"]
         return json.dumps(chosen, sort_keys=True)

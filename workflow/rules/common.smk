@@ -8,6 +8,7 @@ from pathlib import Path
 
 from airrformer.config import PretrainEncoder, PublishedEncoder, load_config
 from airrformer.core.weights import find_local
+from airrformer.embed.checkpoints import model_name
 from airrformer.errors import UserError
 from airrformer.paths import Results
 from airrformer.versions import STAGE_VERSIONS
@@ -99,7 +100,7 @@ def local_weights(wildcards):
     encoder, status = CONFIG.encoders[wildcards.encoder], read_status(wildcards.encoder)
     if status.get("source") == "download" and Path(status["weights"]).is_file():
         return ""
-    return find_local(encoder.model_name, encoder.weights) or ""
+    return find_local(model_name(encoder), encoder.weights) or ""
 
 
 # ----------------------------------------------------------------- what each job depends on, and nothing besides
@@ -133,9 +134,13 @@ def pretrain_part(wildcards):
     return CONFIG.part(datasets=corpus(wildcards), encoders=[wildcards.encoder], training=True, evaluation=folds)
 
 
-def embed_part(wildcards):
+def embed_part(wildcards, residues=True):
     poolings = COUNT_POOLINGS if wildcards.encoder in COUNTED else DENSE_POOLINGS
-    return CONFIG.part(datasets=[wildcards.dataset], encoders=[wildcards.encoder], poolings=poolings)
+    return CONFIG.part(datasets=[wildcards.dataset], encoders=[wildcards.encoder], poolings=poolings, residues=residues)
+
+
+def map_part(wildcards):
+    return embed_part(wildcards, residues=False)
 
 
 def classify_part(wildcards):

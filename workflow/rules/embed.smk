@@ -25,12 +25,10 @@ rule embed:
         precision=CONFIG.compute.precision,
     params:
         config=embed_part,
-        residues="--residues" if CONFIG.keep_residues else "",
         version=STAGE_VERSIONS["embed"],
     shell:
         '"$AIRRFORMER_PYTHON" -m airrformer embed --config {params.config:q} --dataset {wildcards.dataset}'
-        " --encoder {wildcards.encoder} {params.residues}"
-        " --device {resources.device} --precision {resources.precision} --threads {threads} > {log} 2>&1"
+        " --encoder {wildcards.encoder} --device {resources.device} --precision {resources.precision} --threads {threads} > {log} 2>&1"
 
 
 # The same command for encoders that count: their one pooling is `counts`, and they need no GPU.
@@ -48,5 +46,4 @@ use rule embed as embed_counts with:
         precision="fp32",
     params:
         config=embed_part,
-        residues="",
         version=STAGE_VERSIONS["embed"],

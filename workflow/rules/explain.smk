@@ -17,7 +17,7 @@ rule explain_map:
         mem_mb=4000,
         runtime=120,
     params:
-        config=embed_part,
+        config=map_part,
         version=STAGE_VERSIONS["explain_map"],
     shell:
         '"$AIRRFORMER_PYTHON" -m airrformer explain map --config {params.config:q} --dataset {wildcards.dataset}'

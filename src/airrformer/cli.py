@@ -1,0 +1,388 @@
+"""The command line: arguments -> one function call. Stages are imported when they are called, so ``--help`` is quick.
+
+Exit codes: 0 all is done, 2 a mistake of the user's (one clear sentence, no traceback), 1 a fault of ours, 130 Ctrl-C.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+import airrformer
+from airrformer.errors import UserError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Immune receptors to vectors to honest binding classifiers. `snakemake --cores all` runs all of it; each "
+    "command below runs one stage.",
+)
+weights_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Find and check published weights.")
+explain_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look into vectors and encoders.")
+app.add_typer(weights_app, name="weights")
+app.add_typer(explain_app, name="explain")
+
+
+def main() -> None:
+    """Run the command line and leave with its exit code."""
+    try:
+        app()
+    except UserError as error:
+        print(f"airrformer: {error}", file=sys.stderr)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+# ---------------------------------------------------------------------------------------------- options used often
+
+Config = Annotated[str, typer.Option("--config", "-c", help="config.yaml, or its content as JSON.", metavar="FILE")]
+Results = Annotated[Path, typer.Option(help="Folder of the results, as the workflow lays it out.")]
+Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N; auto takes a GPU where there is one.")]
+Precision = Annotated[str, typer.Option(help="auto, fp32, bf16 or fp16.")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; default: all.", show_default=False)]
+
+
+def _use_threads(threads: int | None) -> None:
+    # Read when torch and BLAS are first imported, which is later.
+    if threads is not None:
+        for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+            os.environ[name] = str(threads)
+
+
+def _pairs(texts: list[str] | None, option: str) -> dict[str, str]:
+    """``["a=b,c=d"]`` -> ``{"a": "b", "c": "d"}``."""
+    pairs = [pair.partition("=") for text in texts or [] for pair in text.split(",")]
+    for name, equals, value in pairs:
+        if not (name and equals and value):
+            raise typer.BadParameter(f"{name + equals + value!r} is no NAME=VALUE", param_hint=option)
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"airrformer {airrformer.__version__}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _start(
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Say only what needs attention.")] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version and leave.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    logging.basicConfig(
+        level=logging.WARNING if quiet else logging.INFO, format="%(message)s", stream=sys.stderr, force=True
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- the stages
+
+
+@app.command()
+def parse(
+    output: Output,
+    inputs: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[INPUT]...", help="FASTA or CSV/TSV files, plain or gzipped.", show_default=False),
+    ] = None,
+    config: Annotated[str | None, typer.Option("--config", "-c", help="config.yaml; with --dataset.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Name of the dataset in the config.")] = None,
+    receptor: Annotated[Literal["TCR", "antibody"], typer.Option(help="What the sequences are.")] = "TCR",
+    chains: Annotated[
+        str | None,
+        typer.Option(help="Chains of a receptor: TRA, TRB, TRG, TRD, heavy, light. Default: TRB or heavy."),
+    ] = None,
+    id: Annotated[str | None, typer.Option(help='FASTA header template, as "{receptor_id}|{locus}".')] = None,
+    columns: Annotated[list[str] | None, typer.Option(help="Table columns: OURS=THEIRS,...")] = None,
+    molecule: Annotated[Literal["auto", "protein", "nucleotide"], typer.Option(help="What the letters are.")] = "auto",
+    missing_chain: Annotated[Literal["reject", "zero"], typer.Option(help="A receptor that lacks a chain.")] = "reject",
+    labels: Annotated[Path | None, typer.Option(help="CSV or TSV with one row a receptor and label.")] = None,
+    label_id: Annotated[str, typer.Option(help="Its column with the receptor's id.")] = "receptor_id",
+    label_column: Annotated[str, typer.Option(help="Its column with the class.")] = "label",
+    groups: Annotated[list[str] | None, typer.Option(help="Its group columns: NAME=COLUMN,...")] = None,
+    strict: Annotated[bool, typer.Option("--strict", help="Stop at the first record that would be rejected.")] = False,
+    threads: Threads = None,
+) -> None:
+    """Read receptors: check them, translate, number, pair the chains, join the labels.
+
+    Writes chains.parquet, receptors.parquet, rejected.tsv and parse.json into the output folder. Every record is either
+    in the tables or, with a reason, in rejected.tsv.
+
+    \b
+    Examples:
+      airrformer parse heavy.fasta light.fasta --receptor antibody --chains heavy,light \\
+        --id "{receptor_id}|{locus}" --labels labels.tsv --output results/mine
+      airrformer parse --config config/config.yaml --dataset sars2_tcr --output results/sars2_tcr
+    """
+    from airrformer.config import load_config
+    from airrformer.parse import parse_dataset
+
+    if bool(inputs) == (config is not None) or (config is None) != (dataset is None):
+        raise typer.BadParameter("give either INPUT files, or --config with --dataset", param_hint="INPUT")
+    if config is None:
+        dataset = "input"
+        chosen = {
+            "sequences": [str(path) for path in inputs or []],
+            "id": id,
+            "columns": _pairs(columns, "--columns") or None,
+            "molecule": molecule,
+            "receptor": receptor,
+            "chains": chains.split(",") if chains else ["TRB" if receptor == "TCR" else "heavy"],
+            "missing_chain": missing_chain,
+            "labels": {"path": str(labels), "id": label_id, "column": label_column} if labels else None,
+            "groups": _pairs(groups, "--groups"),
+        }
+        loaded = load_config({"datasets": {dataset: chosen}}, check_files=True)
+    else:
+        loaded = load_config(config)
+    workers = threads or os.cpu_count() or 1
+    parse_dataset(_named(loaded.datasets, dataset, "dataset"), output, workers=workers, strict=strict)
+
+
+@app.command()
+def pretrain(
+    config: Config,
+    encoder: Annotated[str, typer.Option(help="Name of the encoder in the config (kind: pretrain).")],
+    output: Output,
+    results: Results = Path("results"),
+    device: Device = "auto",
+    precision: Precision = "auto",
+    threads: Threads = None,
+) -> None:
+    """Train a masked-residue encoder from scratch on parsed datasets.
+
+    \b
+    Example:
+      airrformer pretrain --config config/config.yaml --encoder scratch --output results/encoders/scratch
+    """
+    _use_threads(threads)
+    from airrformer import paths
+    from airrformer.config import load_config
+    from airrformer.pretrain import pretrain_encoder
+
+    pretrain_encoder(load_config(config), encoder, paths.Results(results), output, device, precision)
+
+
+@app.command()
+def embed(
+    input: Annotated[Path | None, typer.Argument(metavar="[INPUT]", help="FASTA or CSV/TSV file.")] = None,
+    encoder: Annotated[str, typer.Option(help="A published name, a folder, or with --config a name in it.")] = "",
+    config: Annotated[str | None, typer.Option("--config", "-c", help="config.yaml; with --dataset.")] = None,
+    dataset: Annotated[str | None, typer.Option(help="Name of the dataset in the config.")] = None,
+    results: Results = Path("results"),
+    weights: Annotated[Path | None, typer.Option(help="File with the published encoder's weights.")] = None,
+    pooling: Annotated[str, typer.Option(help="mean, max, or a region such as cdr3 (its mean).")] = "mean",
+    layer: Annotated[int, typer.Option(help="0 the embedding, 1 the first block, -1 the last.")] = -1,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="FILE.parquet, FILE.npz or FILE.csv; one row a record."),
+    ] = None,
+    device: Device = "auto",
+    precision: Precision = "auto",
+    threads: Threads = None,
+) -> None:
+    """Turn sequences into vectors.
+
+    With INPUT: one file, one encoder, one pooling. With --config and --dataset: all poolings of the config into the
+    results folder.
+
+    \b
+    Examples:
+      airrformer embed new.fasta --encoder esm2_t6_8M_UR50D --pooling mean --output new.parquet
+      airrformer embed new.fasta --encoder results/encoders/scratch --pooling cdr3 --output new.npz
+      airrformer embed --config config/config.yaml --dataset bnab --encoder antiberty
+    """
+    _use_threads(threads)
+    from airrformer import paths
+    from airrformer.config import load_config
+    from airrformer.embed.stage import embed_dataset, embed_file
+
+    if (input is None) == (config is None) or (config is None) != (dataset is None) or not encoder:
+        raise typer.BadParameter("give INPUT and --encoder, or --config, --dataset and --encoder", param_hint="INPUT")
+    if config is not None:
+        embed_dataset(load_config(config), dataset, encoder, paths.Results(results), device, precision)
+    elif output is None:
+        raise typer.BadParameter("with INPUT, name a FILE.parquet, FILE.npz or FILE.csv", param_hint="--output")
+    else:
+        embed_file(input, encoder, output, weights, pooling, layer, device, precision)
+
+
+@app.command()
+def classify(
+    config: Config,
+    target: Annotated[str, typer.Option(help="dataset/encoder/pooling/classifier, as in the results' paths.")],
+    output: Output,
+    results: Results = Path("results"),
+) -> None:
+    """Train a classifier, judge it by cross-validation and keep the final model.
+
+    \b
+    Example:
+      airrformer classify --config config/config.yaml --target sars2_tcr/kmer/counts/logistic \\
+        --output results/sars2_tcr/kmer/counts/logistic
+    """
+    from airrformer import paths
+    from airrformer.classify import classify as run
+    from airrformer.config import Target, load_config
+
+    names = target.split("/")
+    if len(names) != len(Target._fields):
+        raise typer.BadParameter(f"{target!r} is no dataset/encoder/pooling/classifier", param_hint="--target")
+    loaded = load_config(config)
+    for name, section in zip(names, Target._fields):
+        _named(getattr(loaded, f"{section}s"), name, section)
+    run(loaded, Target(*names), paths.Results(results), output)
+
+
+@app.command()
+def predict(
+    model: Annotated[Path, typer.Option(help="The model/ folder that classify wrote.")],
+    input: Annotated[Path, typer.Option("--input", "-i", help="FASTA or CSV/TSV file, as parse reads it.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.tsv: a row a receptor, a column a class.")],
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Score new receptors with a saved classifier.
+
+    The rows stand in the order of the input. What could not be scored is listed in FILE.rejected.tsv beside the output.
+
+    \b
+    Example:
+      airrformer predict --model results/sars2_tcr/scratch/cdr3/logistic/model --input new.fasta --output scores.tsv
+    """
+    _use_threads(threads)
+    from airrformer.classify import predict as run
+
+    run(model, input, output, device=device)
+
+
+@explain_app.command("map")
+def explain_map(
+    config: Config,
+    dataset: Annotated[str, typer.Option(help="Name of the dataset in the config.")],
+    encoder: Annotated[str, typer.Option(help="Name of the encoder in the config.")],
+    results: Results = Path("results"),
+) -> None:
+    """Lay a dataset's vectors out in the plane (PCA and t-SNE), for each pooling of the config.
+
+    \b
+    Example:
+      airrformer explain map --config config/config.yaml --dataset sars2_tcr --encoder scratch
+    """
+    from airrformer import paths
+    from airrformer.config import load_config
+    from airrformer.explain import map_embeddings
+
+    map_embeddings(load_config(config), dataset, encoder, paths.Results(results))
+
+
+@explain_app.command("masked")
+def explain_masked(
+    encoder: Annotated[str, typer.Option(help="A published name, or a folder such as results/encoders/scratch.")],
+    sequence: Annotated[str, typer.Option(help="Amino acids of the whole chain.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.tsv: a row a position, a column a residue.")],
+    region: Annotated[str | None, typer.Option(help="The stretch to guess, as residues; default: all.")] = None,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Hide each residue of a stretch in turn and let an encoder guess it.
+
+    \b
+    Example:
+      airrformer explain masked --encoder results/encoders/scratch --sequence EVQLV...VTVSS --region CARDYW \\
+        --output guesses.tsv
+    """
+    _use_threads(threads)
+    from airrformer.explain import masked_guesses
+
+    masked_guesses(encoder, sequence, region, output, device)
+
+
+@app.command()
+def report(
+    config: Config,
+    results: Results = Path("results"),
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page; one file.")] = Path("results/report.html"),
+) -> None:
+    """Write the leaderboard and the report from the result files.
+
+    \b
+    Example:
+      airrformer report --config config/config.yaml --results results --output results/report.html
+    """
+    from airrformer import paths
+    from airrformer.config import load_config
+    from airrformer.report import write_leaderboard, write_report
+
+    loaded = load_config(config)
+    write_leaderboard(loaded, paths.Results(results))
+    write_report(loaded, paths.Results(results), output)
+
+
+@weights_app.command("fetch")
+def weights_fetch(
+    config: Config,
+    encoder: Annotated[str, typer.Option(help="Name of the encoder in the config (kind: esm2 or antiberty).")],
+    output: Output,
+) -> None:
+    """Find an encoder's weights on this machine or download them once; status.json says how it went.
+
+    \b
+    Example:
+      airrformer weights fetch --config config/config.yaml --encoder esm2_8m --output results/encoders/esm2_8m
+    """
+    from airrformer.config import load_config
+    from airrformer.embed.checkpoints import fetch
+
+    fetch(_named(load_config(config).encoders, encoder, "encoder"), encoder, output)
+
+
+@weights_app.command("list")
+def weights_list() -> None:
+    """Show the published encoders and where their weights are on this machine.
+
+    \b
+    Example:
+      airrformer weights list
+    """
+    from airrformer.core.config import FAMILIES
+    from airrformer.core.weights import find_local, how_to_get
+
+    for name in FAMILIES:
+        typer.echo(f"{name}\t{find_local(name) or 'not here: ' + how_to_get(name)}")
+
+
+@weights_app.command("check")
+def weights_check(
+    file: Annotated[Path, typer.Argument(help="A fair-esm .pt, a Hugging Face .safetensors, or AntiBERTy's .bin.")],
+    name: Annotated[str, typer.Option(help="The published encoder that it should be.")],
+) -> None:
+    """Load a weights file and say whether it is what it should be.
+
+    \b
+    Example:
+      airrformer weights check esm2_t6_8M_UR50D.pt --name esm2_t6_8M_UR50D
+    """
+    from airrformer.core.config import FAMILIES
+    from airrformer.core.weights import load_foreign, sha256
+
+    model = load_foreign(_named({family: family for family in FAMILIES}, name, "published encoder"), file)
+    parameters = sum(tensor.numel() for tensor in model.parameters())
+    typer.echo(f"{file}: {name}, {parameters:,} parameters, sha256 {sha256(file)}")
+
+
+def _named(section: dict, name: str | None, what: str):
+    if name not in section:
+        raise UserError(f"no {what} {name!r}; there is {', '.join(section) or 'none'}")
+    return section[name]
