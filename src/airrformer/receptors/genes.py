@@ -204,7 +204,9 @@ def rebuild_chain(v_call: str, junction_aa: str, j_call: str, species: str = "ho
     before = v.sequence[:-1]  # C104 comes with the junction
     sequence = before + junction_aa + j.tail
     cdr3 = (len(before) + 1, len(before) + len(junction_aa) - 1)
-    return RebuiltChain(sequence, {**v.bounds, "cdr3": cdr3, "fwr4": (cdr3[1], len(sequence))}, "; ".join(notes) or None)
+    return RebuiltChain(
+        sequence, {**v.bounds, "cdr3": cdr3, "fwr4": (cdr3[1], len(sequence))}, "; ".join(notes) or None
+    )
 
 
 def anchor_notes(junction_aa: str) -> list[str]:

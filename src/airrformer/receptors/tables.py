@@ -10,6 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from airrformer.paths import replacing
 
@@ -52,6 +54,25 @@ def write_table(table: pd.DataFrame, path: str | Path) -> None:
             table.to_csv(temporary, sep="\t", index=False, lineterminator="\n")
 
 
+def write_chains(table: pd.DataFrame, path: str | Path) -> None:
+    """Write ``chains.parquet`` with fixed column types, also where a column is empty throughout."""
+    types = dict.fromkeys(CHAIN_COLUMNS, pa.string()) | {"productive": pa.bool_(), "numbered": pa.bool_()}
+    types |= dict.fromkeys(BOUND_COLUMNS, pa.int32())
+    _write_parquet(table, pa.schema(list(types.items())), path)
+
+
+def write_receptors(table: pd.DataFrame, path: str | Path) -> None:
+    """Write ``receptors.parquet``: receptor_id, ``label`` (list of class names, or float), a string column a group."""
+    label = pa.float64() if pd.api.types.is_float_dtype(table["label"]) else pa.list_(pa.string())
+    types = dict.fromkeys(table.columns, pa.string()) | {"label": label}
+    _write_parquet(table, pa.schema(list(types.items())), path)
+
+
+def _write_parquet(table: pd.DataFrame, schema: pa.Schema, path: str | Path) -> None:
+    with replacing(path) as temporary:
+        pq.write_table(pa.Table.from_pandas(table, schema=schema, preserve_index=False), temporary)
+
+
 def read_chains(path: str | Path) -> pd.DataFrame:
     """``chains.parquet`` with ``CHAIN_COLUMNS``; bounds are nullable integers."""
     table = pd.read_parquet(path)
@@ -60,4 +81,7 @@ def read_chains(path: str | Path) -> pd.DataFrame:
 
 def read_receptors(path: str | Path) -> pd.DataFrame:
     """``receptors.parquet``: receptor_id, ``label`` (a list of class names, or a float for regression), groups."""
-    return pd.read_parquet(path)
+    table = pd.read_parquet(path)
+    if not pd.api.types.is_float_dtype(table["label"]):
+        table["label"] = pd.Series([list(names) for names in table["label"]], index=table.index, dtype=object)
+    return table
