@@ -173,7 +173,7 @@ class ResidueEncoder:
             if not finite.all():
                 bad = [sequences[i] for i, ok in zip(indices, finite.tolist()) if not ok]
                 raise UserError(
-                    f"{self.name}: not a number for {bad[0]!r} and {len(bad) - 1} more; use precision: fp32"
+                    f"{self.name} gave no finite numbers for {bad[0]!r} and {len(bad) - 1} more; use precision: fp32"
                 )
             yield indices, hidden, mask
 
@@ -197,9 +197,7 @@ class ResidueEncoder:
 
     def _layer(self, layer: int) -> int:
         if not -self.layers - 1 <= layer <= self.layers:
-            raise UserError(
-                f"layer {layer} does not exist; {self.name} has 0 (embedding) to {self.layers}, -1 the last"
-            )
+            raise UserError(f"layer {layer}: {self.name} has 0 (the embedding) to {self.layers}, -1 the last")
         return layer % (self.layers + 1)
 
     def _encode(self, tokens: Tensor, layer: int) -> Tensor:
@@ -243,7 +241,7 @@ class TransformerEncoder(ResidueEncoder):
 
         ``positions`` count residues from 0; default: all. Rows sum to 1.
         """
-        row = torch.tensor(self._tokenise([sequence])[0])
+        row = torch.tensor(self._tokenise(_as_list([sequence]))[0])
         positions = range(len(sequence)) if positions is None else positions
         for position in positions:
             if not 0 <= position < len(sequence):
@@ -291,7 +289,11 @@ class TransformerEncoder(ResidueEncoder):
 def _as_list(sequences: Sequence[str]) -> list[str]:
     if isinstance(sequences, str):
         raise UserError("a list of sequences was expected, not one string; write [sequence]")
-    return list(sequences)
+    sequences = list(sequences)
+    for i, sequence in enumerate(sequences):
+        if not isinstance(sequence, str) or not sequence:
+            raise UserError(f"sequence {i} is {sequence!r}: a string of residues was expected; drop such rows first")
+    return sequences
 
 
 def _region_spans(sequences: list[str], region: str) -> np.ndarray:
@@ -300,8 +302,8 @@ def _region_spans(sequences: list[str], region: str) -> np.ndarray:
     for i, numbering in enumerate(number_chains([s.upper() for s in sequences], workers=os.cpu_count() or 1)):
         if numbering is None or region not in numbering.bounds:
             raise UserError(
-                f"sequence {i} ({sequences[i][:20]}...): no {region} was found by IMGT numbering; give whole V domains, "
-                "or pool with mean"
+                f"sequence {i} ({sequences[i][:20]}...): IMGT numbering finds no {region}; give whole V domains, or "
+                "pool with mean"
             )
         spans[i] = numbering.bounds[region]
     return spans

@@ -44,7 +44,7 @@ def load_encoder(kind: str, results: Results, encoder: str, device: str, precisi
 
 
 def _write_residues(encoder: ResidueEncoder, sequences: list[str], settings, folder) -> None:
-    """One shard {values (sum L, D), offsets (n + 1)} in the order of chains.parquet; safetensors maps it into memory."""
+    """One shard {values (sum L, D), offsets (n + 1)} in the order of chains.parquet, as a file that can be mapped."""
     residues = encoder.embed_residues(sequences, getattr(settings, "layer", -1))
     offsets = np.cumsum([0, *map(len, residues)], dtype=np.int64)
     with replacing(folder / "00000.safetensors") as temporary:
