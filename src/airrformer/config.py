@@ -387,19 +387,20 @@ class Config(Strict):
         poolings: typing.Iterable[str] = (),
         classifiers: typing.Iterable[str] = (),
         evaluation: bool = False,
+        seed: bool = False,
         training: bool = False,
         unreachable: bool = False,
         residues: bool = False,
     ) -> str:
         """The named parts alone, as JSON with sorted keys: what one job depends on, and its tracked parameter.
 
-        ``load_config`` reads it back. What only schedules (``compute``) is never in it. An encoder stands in it as
-        those see it who read its vectors; ``training`` adds how it is trained, ``unreachable`` what to do without
-        its weights, ``residues`` whether residue vectors are kept. Which datasets it fits has been decided when
-        there is a part, so ``receptors`` says all.
+        ``load_config`` reads it back. What only schedules (``compute``) is never in it, the ``seed`` only for jobs
+        that draw. An encoder stands in it as those see it who read its vectors; ``training`` adds how it is trained,
+        ``unreachable`` what to do without its weights, ``residues`` whether residue vectors are kept. Which datasets
+        it fits has been decided when there is a part, so ``receptors`` says all.
         """
         whole = self.model_dump(mode="json")
-        chosen: dict[str, Any] = {"seed": self.seed, "targets": []}
+        chosen: dict[str, Any] = {"targets": []}
         for section, names in (
             ("datasets", datasets), ("encoders", encoders), ("poolings", poolings), ("classifiers", classifiers)
         ):  # fmt: skip
@@ -412,6 +413,8 @@ class Config(Strict):
                 del encoder["model"], encoder["train"]
                 if encoder["corpus"] != "train_folds":
                     encoder["corpus"] = []
+        if seed:
+            chosen["seed"] = self.seed
         if residues:
             chosen["keep_residues"] = self.keep_residues
         if evaluation:

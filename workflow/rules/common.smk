@@ -131,16 +131,22 @@ def fits(dataset, encoder):
 
 def pretrain_part(wildcards):
     folds = CONFIG.encoders[wildcards.encoder].corpus == "train_folds"
-    return CONFIG.part(datasets=corpus(wildcards), encoders=[wildcards.encoder], training=True, evaluation=folds)
+    return CONFIG.part(
+        datasets=corpus(wildcards), encoders=[wildcards.encoder], training=True, evaluation=folds, seed=True
+    )
 
 
-def embed_part(wildcards, residues=True):
-    poolings = COUNT_POOLINGS if wildcards.encoder in COUNTED else DENSE_POOLINGS
-    return CONFIG.part(datasets=[wildcards.dataset], encoders=[wildcards.encoder], poolings=poolings, residues=residues)
+def embed_part(wildcards):
+    return CONFIG.part(**fitting(wildcards), residues=True)
 
 
 def map_part(wildcards):
-    return embed_part(wildcards, residues=False)
+    return CONFIG.part(**fitting(wildcards), seed=True)
+
+
+def fitting(wildcards):
+    poolings = COUNT_POOLINGS if wildcards.encoder in COUNTED else DENSE_POOLINGS
+    return {"datasets": [wildcards.dataset], "encoders": [wildcards.encoder], "poolings": poolings}
 
 
 def classify_part(wildcards):
@@ -150,6 +156,7 @@ def classify_part(wildcards):
         poolings=[wildcards.pooling],
         classifiers=[wildcards.classifier],
         evaluation=True,
+        seed=True,
     )
 
 
