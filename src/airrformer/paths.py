@@ -57,6 +57,14 @@ class Results:
     def features(self, dataset: str, encoder: str, pooling: str) -> Path:
         return self.embedding(dataset, encoder) / pooling / "features.parquet"
 
+    # With `corpus: train_folds` there is an encoder for each test fold, which never saw its receptors.
+
+    def fold_encoder(self, encoder: str, split: str, seed: int, fold: int) -> Path:
+        return self.encoder(encoder) / "folds" / f"{split}_{seed}_{fold}"
+
+    def fold_features(self, dataset: str, encoder: str, split: str, seed: int, fold: int, pooling: str) -> Path:
+        return self.embedding(dataset, encoder) / "folds" / f"{split}_{seed}_{fold}" / f"{pooling}.parquet"
+
     def map(self, dataset: str, encoder: str, pooling: str) -> Path:
         return self.embedding(dataset, encoder) / pooling / "map.tsv"
 

@@ -1,18 +1,25 @@
-"""The embed stage: a dataset and an encoder of the config -> ``features.parquet`` of every pooling, in one job."""
+"""The embed stage: a dataset and an encoder of the config -> ``features.parquet`` of every pooling, in one job.
+
+And by hand: one file, one encoder, one pooling -> one table.
+"""
 
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 
 import numpy as np
+import pandas as pd
 from safetensors.numpy import save_file
 
 from airrformer.config import Config
 from airrformer.embed.encoders import ResidueEncoder, load
 from airrformer.embed.features import dataset_features
 from airrformer.embed.store import write_features
+from airrformer.errors import UserError
+from airrformer.parse.sequences import read_sequences
 from airrformer.paths import Results, replacing
-from airrformer.receptors.tables import read_chains, read_receptors
+from airrformer.receptors.tables import read_chains, read_receptors, write_table
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +41,48 @@ def embed_dataset(
         path = results.features(dataset, encoder, name)
         write_features(made, path)
         logger.info("%s: %d receptors x %d features; open with pandas.read_parquet", path, *made.matrix.shape)
+
+
+def embed_file(
+    input: str | Path,
+    encoder: str,
+    output: str | Path,
+    weights: str | Path | None = None,
+    pooling: str = "mean",
+    layer: int = -1,
+    device: str = "auto",
+    precision: str = "auto",
+) -> None:
+    """Vectors of the sequences in ``input``: a row a record, in its order, with ``sequence_id`` beside the numbers.
+
+    ``output`` ends in .parquet or .csv (columns sequence_id, <encoder>_0, ...) or .npz (arrays ids, X). What could
+    not be read is listed in ``<output>.rejected.tsv``.
+    """
+    output = Path(output)
+    if output.suffix not in (".parquet", ".npz", ".csv"):
+        raise UserError(f"{output}: the ending says the format: .parquet, .npz or .csv")
+    found = read_sequences(input)
+    for note in found.notes:
+        logger.info("%s", note)
+    loaded = load(encoder, weights, device, precision)
+    vectors = loaded.embed(found.sequences, pooling, layer)
+    if output.suffix == ".npz":
+        with replacing(output) as temporary, temporary.open("wb") as file:
+            np.savez(file, ids=np.array(found.ids), X=vectors)
+    else:
+        table = pd.DataFrame(vectors, columns=[f"{loaded.name}_{i}" for i in range(loaded.width)])
+        table.insert(0, "sequence_id", found.ids)
+        if output.suffix == ".parquet":
+            write_table(table, output)
+        else:
+            with replacing(output) as temporary:
+                table.to_csv(temporary, index=False, lineterminator="\n")
+    how = {".parquet": "pandas.read_parquet", ".csv": "pandas.read_csv", ".npz": "numpy.load"}[output.suffix]
+    logger.info("%s: %d sequences x %d numbers; open with %s", output, *vectors.shape, how)
+    rejected = output.with_name(f"{output.name}.rejected.tsv")
+    write_table(found.rejected, rejected)
+    if left_out := len(found.rejected):
+        logger.warning("%d of %d records were left out; see %s", left_out, left_out + len(found.ids), rejected)
 
 
 def load_encoder(kind: str, results: Results, encoder: str, device: str, precision: str) -> ResidueEncoder | None:
