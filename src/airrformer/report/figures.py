@@ -1,0 +1,265 @@
+"""The page's figures. Each takes plain numbers and gives one svg element with its alternative text."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+from sklearn.metrics import precision_recall_curve, roc_curve
+
+from airrformer.report.svg import COLOURS, Plot, line, marker, picture, tag, text, ticks
+from airrformer.report.words import decimals, difference, estimate, listing, signed
+
+SPLIT_SHAPES = {"random": 0, "cluster": 2, "group": 3}
+# Neighbours in the heat map are alike in chemistry: small and hydrophobic, aromatic, special, polar, acid, basic.
+RESIDUES = "AVILMCFWYGPSTNQDEKRH"
+MAX_CURVES = COLOURS
+MAX_POINTS = 4000
+
+
+class Series(NamedTuple):
+    """One legend entry: its name, colour class and mark."""
+
+    name: str
+    colour: str
+    shape: int = 0
+
+
+def palette(names: Sequence[str]) -> dict[str, Series]:
+    """A colour and a shape for each name; the pair stays unique up to 64 names."""
+    return {
+        name: Series(name, f"c{i % COLOURS}", (i + i // COLOURS) % COLOURS) for i, name in enumerate(names)
+    }  # fmt: skip
+
+
+def swatch(series: Series, kind: str = "mark") -> Markup:
+    """The mark, or the line with its dashes, that stands beside a name in a legend."""
+    if kind == "line":
+        drawn = tag("path", d="M0 8H30", class_=f"curve {series.colour}")
+        return tag("svg", drawn, viewBox="0 0 30 16", width=30, height=16, aria_hidden="true")
+    drawn = tag("path", d=marker(series.shape, 8, 8, 5), class_=f"mark {series.colour}")
+    return tag("svg", drawn, viewBox="0 0 16 16", width=16, height=16, aria_hidden="true")
+
+
+def split_swatch(split: str) -> Markup:
+    return swatch(Series(split, f"s-{split}", SPLIT_SHAPES[split]))
+
+
+def splits_figure(slug: str, dataset: str, rows: Sequence[tuple[str, dict]], splits: Sequence[str]) -> Markup:
+    """Macro AUROC of a few targets under each split, with intervals. ``rows``: (name, {split: metric})."""
+    ends = [metric[end] for _, scores in rows for metric in scores.values() for end in ("value", "low", "high")
+            if metric and metric.get(end) is not None]  # fmt: skip
+    low = min([0.5, *ends])
+    low, high = (
+        math.floor(low * 20) / 20 - (0.05 if low >= 0.5 else 0),
+        min(1.0, math.ceil(max([0.7, *ends]) * 20) / 20),
+    )
+    lane, head = 10, 22
+    step = head + lane * len(splits) + 14
+    plot = Plot(460, 18 + step * len(rows) + 40, (low, high), margin=(18, 12, 40, 8))
+    plot.x_axis(ticks(low, high, 6), "macro AUROC, 95 % interval", ".2f" if high - low < 0.35 else ".1f")
+    chance = plot.x(0.5)
+    plot.add(line(chance, plot.top, chance, plot.bottom, "chance"), text(chance + 3, plot.top - 6, "guessing", "tick"))
+    described = []
+    for i, (name, scores) in enumerate(rows):
+        top = plot.top + i * step + 6
+        drop = difference(scores.get(splits[-1]), scores.get(splits[0])) if len(splits) > 1 else None
+        plot.add(text(plot.left, top + 10, name, "row"))
+        if drop is not None:
+            plot.add(text(plot.right, top + 10, signed(drop), "row", "end"))
+        ys = {split: top + head + lane * k for k, split in enumerate(splits)}
+        seen = [split for split in splits if (scores.get(split) or {}).get("value") is not None]
+        path = "L".join(f"{plot.x(scores[s]['value']):.1f} {ys[s]:.1f}" for s in seen)
+        if path:
+            plot.add(tag("path", d="M" + path, class_="slope"))
+        for split in seen:
+            metric, y = scores[split], ys[split]
+            if metric.get("low") is not None and metric.get("high") is not None:
+                plot.add(line(plot.x(metric["low"]), y, plot.x(metric["high"]), y, f"whisker s-{split}"))
+            plot.add(
+                tag(
+                    "path",
+                    tag("title", f"{name}, {split}: {estimate(metric)}"),
+                    d=marker(SPLIT_SHAPES[split], plot.x(metric["value"]), y, 5),
+                    class_=f"mark s-{split}",
+                )
+            )
+        described.append(f"{name}: " + ", ".join(f"{split} {estimate(scores.get(split))}" for split in splits))
+    return plot.svg(slug, f"Macro AUROC of {dataset} under each split", ". ".join(described) + ".")
+
+
+# ------------------------------------------------------------------------------------------------- ROC and PR curves
+
+
+def curve_points(kind: str, labels: np.ndarray, scores: np.ndarray) -> list[tuple[float, float]]:
+    """ROC (false against true positive rate) or PR (recall against precision), thinned to 160 points.
+
+    Empty where the curve is undefined: labels of one kind only.
+    """
+    if len(np.unique(labels)) < 2:
+        return []
+    if kind == "roc":
+        x, y, _ = roc_curve(labels, scores)
+    else:
+        precision, recall, _ = precision_recall_curve(labels, scores)
+        # from recall 0 upward; the point (0, 1) is a convention, not a threshold, so the curve starts at the first
+        x, y = recall[:-1][::-1], precision[:-1][::-1]
+    keep = np.unique(np.linspace(0, len(x) - 1, min(160, len(x))).round().astype(int))
+    return [(float(x[i]), float(y[i])) for i in keep]
+
+
+def curves_figure(
+    slug: str, kind: str, split: str, predictions: pd.DataFrame, series: dict[str, Series], metrics: dict
+) -> Markup:
+    """Curves of each class from the test scores of all folds and seeds together. ``predictions``: one split's."""
+    plot = Plot(330, 316, (0, 1), margin=(26, 12, 42, 46))
+    x_label, y_label = (
+        ("false positive rate", "true positive rate") if kind == "roc" else ("recall", "precision")
+    )  # fmt: skip
+    fifths = [0, 0.2, 0.4, 0.6, 0.8, 1]
+    plot.x_axis(fifths, x_label)
+    plot.y_axis(fifths, y_label)
+    plot.add(text(plot.left, 16, f"{kind.upper()}, {split} split", "panel"))
+    described = []
+    if kind == "roc":
+        plot.add(tag("path", d=f"M{plot.left} {plot.bottom}L{plot.right} {plot.top}", class_="chance"))
+    for name, mark in series.items():
+        chosen = predictions[predictions["class"] == name]
+        points = curve_points(kind, chosen["label"].to_numpy(float), chosen["score"].to_numpy(float))
+        plot.curve(points, mark.colour, stepped=kind == "pr")
+        scores = metrics["classes"].get(name, {})
+        if kind == "pr" and scores.get("prevalence") is not None:
+            y = plot.y(scores["prevalence"])
+            plot.add(line(plot.left, y, plot.right, y, f"prevalence {mark.colour}"))
+        shown = scores.get("auroc" if kind == "roc" else "auprc")
+        described.append(f"{name} {estimate(shown)}" if points else f"{name} undefined")
+    area = "area under the ROC curve" if kind == "roc" else "area under the precision-recall curve"
+    return plot.svg(slug, f"{kind.upper()} curves, {split} split", f"{area} by class: {', '.join(described)}.")
+
+
+# -------------------------------------------------------------------------------------------------------- pretraining
+
+
+def history_figure(slug: str, encoder: str, history: pd.DataFrame, best_step: int | None, kind: str) -> Markup:
+    """Loss, or accuracy on held-out receptors, against the training step. ``kind``: loss or accuracy."""
+    columns = ["train_loss", "validation_loss"] if kind == "loss" else ["validation_accuracy"]
+    lines = {}
+    for column in columns:
+        known = history[["step", column]].dropna()
+        lines[column] = list(zip(known["step"].astype(float), known[column].astype(float)))
+    values = [y for points in lines.values() for _, y in points] or [0.0, 1.0]
+    low, high = (0.0, max(values) * 1.05) if kind == "loss" else (0.0, min(1.0, max(values) * 1.2))
+    plot = Plot(440, 280, (0, max(float(history["step"].max()), 1.0)), (low, high or 1.0))
+    plot.x_axis(ticks(*plot.x_range, 5), "training step", ",.0f")
+    plot.y_axis(ticks(low, high or 1.0, 5), "loss, nats a masked residue" if kind == "loss" else "accuracy")
+    if best_step is not None:
+        at = plot.x(best_step)
+        plot.add(line(at, plot.top, at, plot.bottom, "chance"))
+        near_end = at > plot.right - 90
+        plot.add(text(at + (-4 if near_end else 4), plot.top + 10, "kept model", "tick", "end" if near_end else None))
+    described = []
+    for column, points in lines.items():
+        plot.curve(points, "c0" if column.startswith("validation") else "c1")
+        if points:
+            named = column.replace("_", " ")
+            described.append(f"{named} goes from {decimals(points[0][1])} to {decimals(points[-1][1])}")
+    return plot.svg(
+        slug, f"Learning curve of {encoder}: {kind}", (listing(described) + f" by step {history['step'].max():,.0f}.")
+    )
+
+
+# ----------------------------------------------------------------------------------------------------- masked guesses
+
+
+def masked_figure(slug: str, encoder: str, masked: pd.DataFrame) -> Markup:
+    """Heat map of p(letter | rest of the chain): a column a hidden position, a row a letter, the true one framed."""
+    width, left, top, cell_height = 440, 26, 46, 15
+    cell = min(30.0, (width - left - 8) / max(len(masked), 1))
+    marks = [text(left, 14, encoder, "panel")]
+    for j, letter in enumerate(RESIDUES):
+        marks.append(text(left - 8, top + cell_height * (j + 0.75), letter, "residue", "middle"))
+    bottom = top + cell_height * len(RESIDUES)
+    for i, row in enumerate(masked.itertuples(index=False)):
+        x = left + i * cell
+        marks.append(text(x + cell / 2, top - 6, row.residue, "residue truth", "middle"))
+        if i == 0 or (i + 1) % 5 == 0:
+            marks.append(text(x + cell / 2, bottom + 16, i + 1, "tick", "middle"))
+        for j, letter in enumerate(RESIDUES):
+            p = getattr(row, letter)
+            if p >= 0.004 and p == p:
+                shade = f"{shade_of(p):.2f}"
+                marks.append(
+                    tag(
+                        "rect",
+                        tag("title", f"position {i + 1}, {letter}: p = {decimals(p)}"),
+                        x=x + 0.5, y=top + cell_height * j + 0.5, width=cell - 1, height=cell_height - 1.0,
+                        class_="cell", fill_opacity=shade,
+                    )
+                )  # fmt: skip
+        if row.residue in RESIDUES:
+            j = RESIDUES.index(row.residue)
+            marks.append(
+                tag(
+                    "rect",
+                    x=x + 1,
+                    y=top + cell_height * j + 1.0,
+                    width=cell - 2,
+                    height=cell_height - 2.0,
+                    class_="frame",
+                )  # fmt: skip
+            )
+    marks.append(tag("rect", x=float(left), y=float(top), width=cell * len(masked),
+                     height=float(bottom - top), class_="border"))  # fmt: skip
+    marks.append(text(left + cell * len(masked) / 2, bottom + 34, "position in the shown stretch", "axis", "middle"))
+    truth = [f"{row.residue}{i} {decimals(getattr(row, row.residue, None))}"
+             for i, row in enumerate(masked.itertuples(index=False), 1)]  # fmt: skip
+    described = f"Probability that {encoder} gives to the true residue when it is hidden: {', '.join(truth)}."
+    return picture(width, bottom + 42, slug, f"Masked guesses of {encoder}", described, marks)
+
+
+def shade_of(p: float) -> float:
+    """Opacity of a cell: the square root, so that a guess of 5 % can be seen beside one of 95 %."""
+    return math.sqrt(min(max(p, 0.0), 1.0))
+
+
+# --------------------------------------------------------------------------------------------------------------- maps
+
+
+def map_figure(slug: str, title: str, places: pd.DataFrame, kinds: pd.Series, series: dict[str, Series]) -> Markup:
+    """Scatter of ``places`` (tsne_1, tsne_2), each in the colour and shape of its kind; other kinds small and grey."""
+    xy = places[["tsne_1", "tsne_2"]].to_numpy(float)
+    known = np.isfinite(xy).all(1)
+    xy, kinds = xy[known], kinds[known].to_numpy()
+    if len(xy) > MAX_POINTS:
+        keep = np.unique(np.linspace(0, len(xy) - 1, MAX_POINTS).round().astype(int))
+        xy, kinds = xy[keep], kinds[keep]
+    (x0, y0), (x1, y1) = (xy.min(0), xy.max(0)) if len(xy) else ((0, 0), (1, 1))
+    pad_x, pad_y = 0.04 * (x1 - x0) or 1, 0.04 * (y1 - y0) or 1
+    plot = Plot(440, 420, (x0 - pad_x, x1 + pad_x), (y0 - pad_y, y1 + pad_y), margin=(28, 4, 24, 20))
+    plot.add(text(4, 16, title, "panel"))
+    plot.add(
+        tag("rect", x=plot.left, y=plot.top, width=plot.right - plot.left, height=plot.bottom - plot.top,
+            class_="border"),
+        text((plot.left + plot.right) / 2, plot.height - 6, "t-SNE 1", "axis", "middle"),
+        text(0, 0, "t-SNE 2", "axis", "middle", transform=f"translate(12 {(plot.top + plot.bottom) // 2}) rotate(-90)"),
+    )  # fmt: skip
+    radius = 2.6 if len(xy) > 800 else 3.4 if len(xy) > 200 else 4.4
+    others = ~np.isin(kinds, list(series))
+    plot.add(_cloud(plot, xy[others], Series("other", "other"), radius * 0.7))
+    for name, mark in series.items():
+        plot.add(_cloud(plot, xy[kinds == name], mark, radius))
+    counts = [f"{name} {int((kinds == name).sum())}" for name in series]
+    if others.any():
+        counts.append(f"other {int(others.sum())}")
+    return plot.svg(slug, title, f"t-SNE map of {len(xy)} receptors: {', '.join(counts)}.")
+
+
+def _cloud(plot: Plot, xy: np.ndarray, series: Series, radius: float) -> Markup:
+    if not len(xy):
+        return Markup("")
+    data = "".join(marker(series.shape, plot.x(x), plot.y(y), radius) for x, y in xy)
+    return tag("path", d=data, class_=f"cloud {series.colour}")

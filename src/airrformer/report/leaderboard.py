@@ -1,0 +1,51 @@
+"""``leaderboard.tsv``: one row a target and split, in the order of the config's targets."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from airrformer.config import Config, Target
+from airrformer.paths import Results
+from airrformer.receptors.tables import write_table
+from airrformer.report.read import METRICS, read_metrics
+
+COLUMNS = (
+    *("dataset", "encoder", "pooling", "classifier", "split", "status", "note", "n_receptors", "n_classes"),
+    "prevalence",
+    *(f"{metric}{end}" for metric in METRICS for end in ("", "_low", "_high")),
+)
+
+
+def leaderboard(config: Config, metrics: dict[Target, dict]) -> pd.DataFrame:
+    """``COLUMNS``, a row for each target x split. What is skipped or undefined has empty numbers, never 0 or 0.5."""
+    rows = [
+        {**target._asdict(), "split": split, **_scores(target_metrics, split)}
+        for target, target_metrics in metrics.items()
+        for split in config.evaluation.splits
+    ]
+    table = pd.DataFrame(rows, columns=list(COLUMNS))
+    table[["n_receptors", "n_classes"]] = table[["n_receptors", "n_classes"]].astype("Int64")
+    return table.round(6)
+
+
+def _scores(metrics: dict, split: str) -> dict:
+    if "skipped" in metrics:
+        return {"status": "skipped", "note": metrics["skipped"]}
+    result = metrics["splits"].get(split, {"skipped": f"the split {split!r} was not evaluated"})
+    counts = {"n_receptors": metrics["n_receptors"], "n_classes": len(metrics["classes"])}
+    if "skipped" in result:
+        return {"status": "skipped", "note": result["skipped"]} | counts
+    macro = result["macro"]
+    scores = {
+        f"{metric}{end}": (macro.get(metric) or {}).get(key)
+        for metric in METRICS
+        for end, key in (("", "value"), ("_low", "low"), ("_high", "high"))
+    }
+    return {"status": "ok", "note": "", "prevalence": macro.get("prevalence")} | counts | scores
+
+
+def write_leaderboard(config: Config, results: Results) -> pd.DataFrame:
+    """Write ``results.leaderboard`` from the targets' ``metrics.json`` and return it."""
+    table = leaderboard(config, read_metrics(config, results))
+    write_table(table, results.leaderboard)
+    return table

@@ -1,0 +1,380 @@
+"""``report.html``: one file that needs no network, made from result files only.
+
+The template escapes all that comes from data (Jinja's autoescape), and a content security policy lets nothing run but
+the page's own script, known by its hash, and nothing load at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import platform
+from pathlib import Path
+
+import pandas as pd
+import yaml
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from airrformer.config import Config, Target
+from airrformer.paths import Results, write_text
+from airrformer.report import figures, words
+from airrformer.report.findings import headline, opening, warnings
+from airrformer.report.leaderboard import leaderboard
+from airrformer.report.read import METRICS, STRICTEST_FIRST, encoder_status, read_json, read_metrics, read_tsv
+from airrformer.report.study import Study, target_name
+
+HERE = Path(__file__).parent
+METRIC_NAMES = {"auroc": "AUROC", "auprc": "AUPRC", "auc01": "AUC0.1", "mcc": "MCC"}
+REJECTED_SHOWN = 3  # examples of each reason
+V_GENES_SHOWN = 7
+
+
+def write_report(config: Config, results: Results, output: str | Path | None = None) -> Path:
+    """Write the page to ``output`` (default: ``results.report``), whole or not at all, and return its path.
+
+    Files that a run need not have (encoders, maps, histories) may be missing: their section says so or is left out.
+    Equal result files give equal bytes.
+    """
+    output = Path(output or results.report)
+    write_text(output, render(config, results))
+    return output
+
+
+def render(config: Config, results: Results) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.globals.update(words=words, figures=figures, metric_names=METRIC_NAMES, target_name=target_name)
+    return environment.get_template("template.html").render(_context(config, results))
+
+
+def _context(config: Config, results: Results) -> dict:
+    metrics = read_metrics(config, results)
+    status = {name: encoder_status(config, results, name) for name in config.encoders}
+    summaries = {name: read_json(results.parse_summary(name)) for name in config.datasets}
+    studies = [Study.of(config, name, metrics) for name in config.datasets]
+    script = (HERE / "page.js").read_text(encoding="utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return {
+        "title": config.report.title,
+        "style": Markup((HERE / "style.css").read_text(encoding="utf-8")),
+        "script": Markup(script),
+        "script_hash": Markup(digest),
+        "opening": opening(config, studies, summaries, status),
+        "studies": studies,
+        "headlines": {study.name: headline(study) for study in studies},
+        "warnings": warnings(config, studies, summaries, status, results),
+        "splits": [_splits(config, study, i) for i, study in enumerate(studies) if study.best],
+        "leaderboard": _ordered(leaderboard(config, metrics)),
+        "split_names": config.evaluation.splits,
+        "classes": [_classes(results, study, i) for i, study in enumerate(studies) if study.best],
+        "pretraining": _pretraining(config, results),
+        "masked": _masked(config, results),
+        "maps": [found for i, study in enumerate(studies) if (found := _map(results, study, i))],
+        "inputs": [_inputs(config, results, name, summaries[name]) for name in config.datasets],
+        "encoders": [_encoder(results, name, entry) for name, entry in status.items()],
+        "timing": _timing(results),
+        "versions": _versions(metrics),
+        "config": config,
+        "config_yaml": yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100),
+        "citations": _citations(config, status),
+    }
+
+
+def _ordered(table: pd.DataFrame) -> list[dict]:
+    """Rows as a reader without JavaScript wants them: by data set, most demanding split first, best first."""
+    order = {name: i for i, name in enumerate(table["dataset"].unique())}
+    keys = pd.DataFrame(
+        {
+            "dataset": table["dataset"].map(order),
+            "skipped": table["status"] == "skipped",
+            "split": table["split"].map({split: i for i, split in enumerate(STRICTEST_FIRST)}),
+            "auroc": -table["auroc"],
+        }
+    )
+    return table.loc[keys.sort_values(list(keys), kind="stable").index].to_dict("records")
+
+
+# ------------------------------------------------------------------------------------------------------- the splits
+
+
+def _splits(config: Config, study: Study, index: int) -> dict:
+    rows = [
+        (target_name(target), {split: study.auroc(target, split) for split in study.splits})
+        for target in study.best_per_encoder()
+    ]
+    cluster = config.evaluation.cluster
+    if study.dataset.receptor == "TCR":
+        alike = f"CDR3s at most {words.count(cluster.tcr_cdr3_distance, 'edit')} apart"
+    else:
+        alike = f"V domains at least {cluster.antibody_identity:.0%} identical"
+    kept = {
+        "random": "nothing",
+        "cluster": f"clusters of similar receptors ({alike}, single linkage)",
+        "group": f"all receptors of one {study.group_name()}",
+    }
+    table = []
+    for split in study.splits:
+        result = study.metrics[study.best]["splits"][split]
+        table.append(
+            {
+                "split": split,
+                "kept": kept[split],
+                "groups": result.get("n_groups"),
+                "tested": result.get("n_tested"),
+                "leakage": result.get("leakage") or {},
+                "auroc": study.auroc(study.best, split),
+                "drop": words.difference(study.auroc(study.best, split), study.auroc(study.best, study.splits[0])),
+            }
+        )
+    figure = figures.splits_figure(f"splits-{index}", study.name, rows, study.splits)
+    return {"study": study, "figure": figure, "table": table, "folds": study.metrics[study.best].get("folds")}
+
+
+# --------------------------------------------------------------------------------------------- classes and their curves
+
+
+def _classes(results: Results, study: Study, index: int) -> dict:
+    target, metrics = study.best, study.metrics[study.best]
+    columns = ("split", "class", "receptor_id")
+    predictions = read_tsv(results.classifier(*target) / "predictions.tsv", text=columns)
+    largest = sorted(metrics["classes"], key=lambda c: -(_first(metrics, study, c).get("n_positive") or 0))
+    shown = [c for c in metrics["classes"] if c in largest[: figures.MAX_CURVES]]
+    series = figures.palette(shown)
+    # the most flattering split beside the most demanding one
+    sides = [study.splits[0], study.strict] if len(study.splits) > 1 else [study.strict]
+    panels = []
+    if predictions is not None and {"split", "class", "label", "score"} <= set(predictions.columns):
+        for kind in ("roc", "pr"):
+            for split in sides:
+                own = predictions[predictions["split"] == split]
+                slug = f"{kind}-{split}-{index}"
+                panels.append(figures.curves_figure(slug, kind, split, own, series, metrics["splits"][split]))
+    rows = [
+        {"class": name, "splits": {split: metrics["splits"][split]["classes"].get(name, {}) for split in study.splits}}
+        for name in metrics["classes"]
+    ]
+    rows.append({"class": "macro mean", "splits": {split: metrics["splits"][split]["macro"] for split in study.splits}})
+    return {
+        "study": study,
+        "target": target,
+        "panels": panels,
+        "legend": list(series.values()),
+        "hidden": len(metrics["classes"]) - len(shown),
+        "rows": rows,
+        "metrics": METRICS,
+        "model": (results.classifier(*target) / "model").as_posix(),
+        "notes": metrics.get("notes", []),
+    }
+
+
+def _first(metrics: dict, study: Study, name: str) -> dict:
+    return metrics["splits"][study.strict]["classes"].get(name, {})
+
+
+# ------------------------------------------------------------------------------------- pre-training and masked guesses
+
+
+def _pretraining(config: Config, results: Results) -> list[dict]:
+    found = []
+    for i, (name, encoder) in enumerate(config.encoders.items()):
+        if encoder.kind != "pretrain":
+            continue
+        history = read_tsv(results.encoder(name) / "history.tsv")
+        metrics = read_json(results.encoder(name) / "metrics.json")
+        if history is None and metrics is None:
+            continue
+        panels = []
+        if history is not None and len(history):
+            best = (metrics or {}).get("best_step")
+            panels = [figures.history_figure(f"{kind}-{i}", name, history, best, kind) for kind in ("loss", "accuracy")]
+        found.append({"name": name, "metrics": metrics, "panels": panels, "sentences": _learned(metrics)})
+    return found
+
+
+def _learned(metrics: dict | None) -> list[str]:
+    """Per region, whether the encoder guesses hidden residues better than the best guess without context."""
+    sentences = []
+    for region, m in ((metrics or {}).get("regions") or {}).items():
+        kinds = [kind for kind in ("position_unigram", "unigram") if m.get(f"{kind}_perplexity") is not None]
+        if not kinds or m.get("perplexity") is None:
+            continue
+        rival = min(kinds, key=lambda kind: m[f"{kind}_perplexity"])
+        better = m["perplexity"] < m[f"{rival}_perplexity"]
+        plain = {"position_unigram": "residue frequencies at each position", "unigram": "residue frequencies"}[rival]
+        sentences.append(
+            f"{_region_name(region)}: perplexity {words.decimals(m['perplexity'])} against "
+            f"{words.decimals(m[f'{rival}_perplexity'])} for {plain}"
+            + ("." if better else ": it has learned no more than that.")
+        )
+    return sentences
+
+
+def _region_name(region: str) -> str:
+    return region.upper() if region.startswith(("cdr", "fwr")) else region.capitalize()
+
+
+def _masked(config: Config, results: Results) -> dict | None:
+    example = config.report.masked_example
+    guesses = []
+    for i, name in enumerate(config.encoders):
+        table = read_tsv(results.masked(name), text=("residue",))
+        if table is None or table.empty:
+            continue
+        rows = []
+        for row in table.to_dict("records"):
+            p = {letter: row[letter] for letter in figures.RESIDUES if row.get(letter) == row.get(letter)}
+            ranked = sorted(p, key=lambda letter: (-p[letter], letter))
+            true = row["residue"]
+            rank = ranked.index(true) + 1 if true in p else None
+            rows.append({"residue": true, "p": p.get(true), "rank": rank, "top": [(x, p[x]) for x in ranked[:3]]})
+        right = sum(row["rank"] == 1 for row in rows)
+        guesses.append(
+            {"name": name, "figure": figures.masked_figure(f"masked-{i}", name, table), "rows": rows, "right": right}
+        )
+    return {"example": example, "guesses": guesses} if guesses else None
+
+
+# ---------------------------------------------------------------------------------------------------------------- maps
+
+
+def _map(results: Results, study: Study, index: int) -> dict | None:
+    """The map of the best dense target that has one: by label, and by V gene where the chains are at hand."""
+    for target in study.ranked(dense=True):
+        places = read_tsv(results.map(*target[:3]), text=("receptor_id", "label"))
+        if places is not None and len(places):
+            break
+    else:
+        return None
+    classes = study.metrics[target]["classes"]
+    by_label = figures.palette(classes)
+    panels = [
+        {
+            "figure": figures.map_figure(
+                f"map-label-{index}", f"{study.name}, by label", places, places["label"], by_label
+            ),
+            "legend": list(by_label.values()),
+            "other": bool((~places["label"].isin(classes)).any()),
+        }
+    ]
+    genes = _v_genes(results, study, places["receptor_id"])
+    if genes is not None:
+        common = [gene for gene in genes.value_counts(sort=True).index if gene][:V_GENES_SHOWN]
+        by_gene = figures.palette(common)
+        chain = study.dataset.chains[0]
+        panels.append(
+            {
+                "figure": figures.map_figure(
+                    f"map-gene-{index}", f"{study.name}, by V gene ({chain})", places, genes, by_gene
+                ),
+                "legend": list(by_gene.values()),
+                "other": bool((~genes.isin(common)).any()),
+            }
+        )
+    return {
+        "study": study,
+        "target": target,
+        "panels": panels,
+        "n": len(places),
+        "thinned": len(places) > figures.MAX_POINTS,
+    }
+
+
+def _v_genes(results: Results, study: Study, receptor_ids: pd.Series) -> pd.Series | None:
+    """V gene, without allele, of each receptor's first chain; empty where unknown. ``None`` without any."""
+    path = results.chains(study.name)
+    if not path.is_file():
+        return None
+    chains = pd.read_parquet(path, columns=["receptor_id", "chain", "v_call"])
+    chains = chains[chains["chain"] == study.dataset.chains[0]].drop_duplicates("receptor_id")
+    gene = chains["v_call"].fillna("").astype(str).str.split(",").str[0].str.split("*").str[0]
+    of = dict(zip(chains["receptor_id"], gene))
+    found = receptor_ids.map(lambda receptor_id: of.get(receptor_id, ""))
+    return found if (found != "").any() else None
+
+
+# ---------------------------------------------------------------------------------------------- inputs, encoders, run
+
+
+def _inputs(config: Config, results: Results, name: str, summary: dict | None) -> dict:
+    rejected = read_tsv(results.rejected(name), text=("file", "line", "id", "reason", "value"), rows=20_000)
+    examples = []
+    if rejected is not None and len(rejected):
+        totals = (summary or {}).get("rejected") or {}
+        for reason, rows in rejected.groupby("reason", sort=False):
+            shown = rows.head(REJECTED_SHOWN).to_dict("records")
+            examples.append({"reason": reason, "n": totals.get(reason, len(rows)), "rows": shown})
+        examples.sort(key=lambda group: -group["n"])
+    classes = (summary or {}).get("classes") or {}
+    return {
+        "name": name,
+        "dataset": config.datasets[name],
+        "summary": summary,
+        "rejected": examples,
+        "rejected_path": results.rejected(name).as_posix(),
+        "classes": sorted(classes.items(), key=lambda item: -item[1]),
+        "largest": max(classes.values(), default=1) or 1,
+    }
+
+
+def _encoder(results: Results, name: str, entry: dict) -> dict:
+    metrics = read_json(results.encoder(name) / "metrics.json") or {}
+    return {"name": None, "weights": None, "source": None, "sha256": None, "reason": None} | entry | {
+        "encoder": name, "parameters": metrics.get("parameters"),
+    }  # fmt: skip
+
+
+def _timing(results: Results) -> list[dict]:
+    """Seconds and peak memory by stage, from Snakemake's benchmark files, where there are any."""
+    root, stages = Path(results.root) / "benchmarks", {}
+    for path in sorted(root.rglob("*.tsv")):
+        table = read_tsv(path, text=("h:m:s",))
+        if table is None or "s" not in table or not len(table):
+            continue
+        stage = path.relative_to(root).parts[0].split(".")[0].split("-")[0]
+        seen = stages.setdefault(stage, {"stage": stage, "jobs": 0, "seconds": 0.0, "memory": None})
+        seen["jobs"] += 1
+        seen["seconds"] += float(table["s"].mean())
+        peak = table["max_rss"].max() if "max_rss" in table else None
+        if peak is not None and peak == peak:
+            seen["memory"] = max(seen["memory"] or 0.0, float(peak))
+    return list(stages.values())
+
+
+def _versions(metrics: dict[Target, dict]) -> dict[str, str]:
+    """Versions as the targets recorded them; two where a rerun mixed them."""
+    seen: dict[str, dict[str, None]] = {}
+    for target_metrics in metrics.values():
+        for package, version in (target_metrics.get("versions") or {}).items():
+            seen.setdefault(package, {})[str(version)] = None
+    return {package: ", ".join(versions) for package, versions in seen.items()} | {
+        "Python (this page)": platform.python_version()
+    }
+
+
+def _citations(config: Config, status: dict[str, dict]) -> list[str]:
+    """What a paper with these results should name, by what this run used."""
+    used = {entry["kind"] for entry in status.values() if entry["status"] == "ready"}
+    rows = [
+        (True, "airrformer, with the version below, and the source of each data set (for the demo: data/README.md)."),
+        ("esm2" in used, "ESM-2: Lin Z et al. Evolutionary-scale prediction of atomic-level protein structure with a "
+         "language model. Science 2023; 379: 1123-1130. doi:10.1126/science.ade2574"),
+        ("antiberty" in used, "AntiBERTy: Ruffolo JA, Gray JJ, Sulam J. Deciphering antibody affinity maturation with "
+         "language models and weakly supervised learning. 2021; arXiv:2112.07782"),
+        ("blosum62" in used, "BLOSUM62: Henikoff S, Henikoff JG. Amino acid substitution matrices from protein blocks. "
+         "PNAS 1992; 89: 10915-10919. doi:10.1073/pnas.89.22.10915"),
+        ("pretrain" in used, "Masked training: Devlin J et al. BERT: pre-training of deep bidirectional transformers "
+         "for language understanding. NAACL 2019; arXiv:1810.04805"),
+        (any(d.receptor == "TCR" for d in config.datasets.values()), "TCR gene names and germlines: Nagano Y, Chain B. "
+         "tidytcells: standardizer for TR/MH nomenclature. Front Immunol 2023; 14: 1276106"),
+        (True, "Numbering: Lefranc MP et al. IMGT unique numbering for immunoglobulin and T cell receptor variable "
+         "domains. Dev Comp Immunol 2003; 27: 55-77"),
+        (True, "scikit-learn: Pedregosa F et al. JMLR 2011; 12: 2825-2830"),
+        (True, "Snakemake: Mölder F et al. Sustainable data analysis with Snakemake. F1000Research 2021; 10: 33"),
+    ]  # fmt: skip
+    return [citation for wanted, citation in rows if wanted]

@@ -1,0 +1,63 @@
+"""Result files as the report reads them. A file that an option leaves out is ``None``; a broken one is an error."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pandas as pd
+
+from airrformer.config import Config, Target
+from airrformer.errors import UserError
+from airrformer.paths import Results
+
+# Encoders that learn nothing: what a learned one has to beat.
+BASELINE_KINDS = ("blosum62", "kmer")
+# From the most to the least demanding; "best" is judged in the first one that a data set has.
+STRICTEST_FIRST = ("group", "cluster", "random")
+METRICS = ("auroc", "auprc", "auc01", "mcc")
+
+
+def read_json(path: Path) -> dict | None:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise UserError(f"{path}: not valid JSON ({error}); remove the file and run its stage again") from None
+
+
+def read_tsv(path: Path, text: tuple[str, ...] = (), rows: int | None = None) -> pd.DataFrame | None:
+    """A TSV, or ``None`` where there is none. Columns in ``text`` stay as written: a class may be called NA."""
+    if not path.is_file():
+        return None
+    try:
+        table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, nrows=rows)
+    except pd.errors.EmptyDataError:
+        return None
+    except (pd.errors.ParserError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not a readable table ({error}); remove the file and run its stage again") from None
+    for column in table.columns:
+        if column not in text:
+            table[column] = pd.to_numeric(table[column], errors="coerce")
+    return table
+
+
+def encoder_status(config: Config, results: Results, encoder: str) -> dict:
+    """``status.json`` of an encoder. A plain one needs no weights and has no file: it is always ready."""
+    kind = config.encoders[encoder].kind
+    status = "ready" if kind in BASELINE_KINDS else "not run"
+    return {"encoder": encoder, "kind": kind, "status": status} | (read_json(results.encoder_status(encoder)) or {})
+
+
+def read_metrics(config: Config, results: Results) -> dict[Target, dict]:
+    """Each target of the config with its ``metrics.json``, or with ``{"skipped": sentence}``, in config order."""
+    status = {encoder: encoder_status(config, results, encoder) for encoder in config.encoders}
+    metrics: dict[Target, dict] = {}
+    for target in config.expand_targets():
+        path = results.classifier(*target) / "metrics.json"
+        if status[target.encoder]["status"] == "skipped":
+            metrics[target] = {"skipped": status[target.encoder].get("reason") or "the encoder was skipped"}
+        else:
+            metrics[target] = read_json(path) or {"skipped": f"not run: there is no {path}"}
+    return metrics

@@ -1,0 +1,294 @@
+"""A small results tree as the stages write it: two data sets, five encoders of which one was skipped, nasty rejects."""
+
+from __future__ import annotations
+
+import zlib
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import average_precision_score, matthews_corrcoef, roc_auc_score
+
+from airrformer.config import Config, Target, load_config
+from airrformer.paths import Results, write_json
+from airrformer.receptors.tables import write_table
+
+RESIDUES = "ACDEFGHIKLMNPQRSTVWY"
+CHAIN = "GITQSPKYLFRKEGQNVTLSCEQNLNHDAMYWYRQDPGQGLRLIYYSQIVNDFQKGDIAEGYSVSREKKESFPLTVTSAQKNPTAFYLCASSIRSSYEQYFGPGTRLTVT"
+CLASSES = {
+    "sars2_tcr": ["YLQPRTFLL", "SPRWYFYYL", "HTTDPSFLGRY", "NYNYLYRLF", "KTFPPTEPK", "FPPTSFGPL"],
+    "bnab": ["V2 apex", "CD4 binding site", "V3 glycan"],
+}
+RECEPTORS = {"sars2_tcr": 300, "bnab": 90}
+# How well each encoder does at random, and what it loses by cluster and by group.
+SKILL = {
+    "scratch": (0.9, 0.12, 0.25),
+    "antiberty": (1.5, 0.5, 1.2),
+    "blosum62": (0.75, 0.1, 0.2),
+    "kmer": (1.1, 0.2, 0.3),
+}
+NASTY = "<script>alert('x')</script>&\"]]>"
+SKIPPED = (
+    "esm2_t6_8M_UR50D: no weights found and none could be downloaded; put esm2_t6_8M_UR50D.pt into "
+    "~/.cache/torch/hub/checkpoints and run again"
+)
+
+
+def demo_config() -> Config:
+    return load_config(
+        {
+            "datasets": {
+                "sars2_tcr": {
+                    "sequences": "data/sars2_tcr.fasta.gz",
+                    "receptor": "TCR",
+                    "chains": ["TRB"],
+                    "labels": {"path": "data/sars2_tcr.labels.tsv", "classes": CLASSES["sars2_tcr"]},
+                    "groups": {"donor": "subject_id"},
+                },
+                "bnab": {
+                    "sequences": ["data/bnab.heavy.fasta.gz", "data/bnab.light.fasta.gz"],
+                    "receptor": "antibody",
+                    "chains": ["heavy", "light"],
+                    "labels": {"path": "data/bnab.labels.tsv"},
+                    "groups": {"lineage": "lineage"},
+                },
+            },
+            "encoders": {
+                "scratch": {"kind": "pretrain", "corpus": ["sars2_tcr", "bnab"]},
+                "antiberty": {"kind": "antiberty"},
+                "esm2_8m": {"kind": "esm2", "name": "esm2_t6_8M_UR50D", "if_unreachable": "skip"},
+                "blosum62": {"kind": "blosum62"},
+                "kmer": {"kind": "kmer"},
+            },
+            "poolings": {
+                "mean": {"kind": "mean"},
+                "cdr3": {"kind": "mean", "region": "cdr3"},
+                "counts": {"kind": "counts"},
+            },
+            "classifiers": {"logistic": {"kind": "logistic_regression"}, "knn": {"kind": "k_nearest_neighbors"}},
+            "report": {
+                "title": "Binding of SARS-CoV-2 TCRs and HIV antibodies",
+                "masked_example": {"name": "a TRBV19 chain", "sequence": CHAIN, "region": "CASSIRSSYEQYF"},
+            },
+        }
+    )
+
+
+def build_results(root, config: Config | None = None) -> tuple[Config, Results]:
+    """Write the tree below ``root`` and return the config that it belongs to."""
+    config, results = config or demo_config(), Results(root)
+    for name in config.datasets:
+        _dataset(results, name)
+    for target in config.expand_targets():
+        if target.encoder in SKILL:
+            _target(config, results, target)
+    _encoders(results)
+    return config, results
+
+
+@pytest.fixture(scope="session")
+def _built(tmp_path_factory):
+    return build_results(tmp_path_factory.mktemp("report") / "results")
+
+
+@pytest.fixture
+def config(_built) -> Config:
+    return _built[0]
+
+
+@pytest.fixture
+def results(_built) -> Results:
+    """Shared by the tests: copy it before changing a file."""
+    return _built[1]
+
+
+def _random(*key: object) -> np.random.Generator:
+    return np.random.default_rng(zlib.crc32(repr(key).encode()))
+
+
+def _labels(name: str) -> tuple[list[str], np.ndarray]:
+    n, classes = RECEPTORS[name], CLASSES[name]
+    share = np.linspace(1.6, 0.4, len(classes))
+    labels = _random(name).choice(classes, n, p=share / share.sum())
+    return [f"{name}_{i:04d}" for i in range(n)], labels
+
+
+def _dataset(results: Results, name: str) -> None:
+    ids, labels = _labels(name)
+    rejected = pd.DataFrame(
+        [
+            ("data/a.fasta", 12, f"bad_{NASTY}", "stop codon inside the V domain", "CASS*" + "L" * 200),
+            ("data/a.fasta", 40, "bad_2", "stop codon inside the V domain", "CAS*F"),
+            ("data/a.fasta", 41, "bad_3", f"residue {NASTY} is no amino acid", NASTY),
+        ],
+        columns=["file", "line", "id", "reason", "value"],
+    )
+    write_table(rejected, results.rejected(name))
+    write_json(
+        results.parse_summary(name),
+        {
+            "version": 1,
+            "files": [f"data/{name}.fasta.gz"],
+            "molecule": "nucleotide" if name == "bnab" else "protein",
+            "records": len(ids) + 3,
+            "chains": len(ids),
+            "receptors": len(ids),
+            "rejected": {reason: int(n) for reason, n in rejected["reason"].value_counts().items()},
+            "notes": [f"read {len(ids) + 3} records; {NASTY}"],
+            "labels": {"rows": len(ids) + 2, "matched": len(ids), "unmatched": 2, "examples": ["donor9_x", NASTY]},
+            "classes": {c: int((labels == c).sum()) for c in CLASSES[name]},
+            "numbered": {"by": {"genes": len(ids) - 4, "numbering": 3, "none": 1}},
+        },
+    )
+    genes = _random("genes", name).choice([f"TRBV{k}*01" for k in (2, 5, 6, 7, 12, 19, 20, 27, 28)], len(ids))
+    chain = "TRB" if name == "sars2_tcr" else "heavy"
+    write_table(pd.DataFrame({"receptor_id": ids, "chain": chain, "v_call": genes}), results.chains(name))
+
+
+def _scores(labels: np.ndarray, rng: np.random.Generator, skill: float) -> np.ndarray:
+    return 1 / (1 + np.exp(-(skill * labels + rng.normal(size=len(labels)) - 1.5)))
+
+
+def _estimate(metric, labels, scores) -> dict:
+    """The metric with an interval of a likely width: a bootstrap would take longer than all the tests."""
+    if len(np.unique(labels)) < 2:
+        return {"value": None, "low": None, "high": None}
+    value, half = float(metric(labels, scores)), 0.5 / labels.sum() ** 0.5
+    return {"value": value, "low": value - half, "high": min(1.0, value + half)}
+
+
+METRICS = {
+    "auroc": roc_auc_score,
+    "auprc": average_precision_score,
+    "auc01": lambda labels, scores: roc_auc_score(labels, scores, max_fpr=0.1),
+    "mcc": lambda labels, scores: matthews_corrcoef(labels, scores > 0.4),
+}
+
+
+def _mean(estimates: list[dict]) -> dict:
+    known = [e for e in estimates if e["value"] is not None]
+    spread = max(len(known), 1) ** 0.5
+    value = float(np.mean([e["value"] for e in known]))
+    half = float(np.mean([e["high"] - e["low"] for e in known])) / 2 / spread
+    return {"value": value, "low": value - half, "high": min(1.0, value + half)}
+
+
+def _target(config: Config, results: Results, target: Target) -> None:
+    ids, labels = _labels(target.dataset)
+    rng = _random(*target)
+    start, by_cluster, by_group = SKILL[target.encoder]
+    bonus = {"cdr3": 0.15, "logistic": 0.1}
+    tables, splits = [], {}
+    for k, (split, loss) in enumerate([("random", 0.0), ("cluster", by_cluster), ("group", by_group)]):
+        classes = {}
+        fold = rng.integers(0, 3, len(ids))
+        for i, name in enumerate(CLASSES[target.dataset]):
+            truth = (labels == name).astype(int)
+            skill = start - loss + bonus.get(target.pooling, 0) + bonus.get(target.classifier, 0) - 0.15 * i
+            scores = _scores(truth, rng, skill)
+            if target.dataset == "bnab" and split == "group" and i == 2:
+                truth = np.zeros_like(truth)  # a class that no tested group has: AUROC is undefined
+            classes[name] = {"n": len(ids), "n_positive": int(truth.sum()), "prevalence": float(truth.mean())} | {
+                metric: _estimate(function, truth, scores) for metric, function in METRICS.items()
+            }
+            tables.append(
+                pd.DataFrame(
+                    {
+                        "split": split,
+                        "seed": 1,
+                        "fold": fold,
+                        "class": name,
+                        "receptor_id": ids,
+                        "label": truth,
+                        "score": scores.round(4),
+                        "decision": (scores > 0.4).astype(int),
+                    }
+                )  # fmt: skip
+            )
+        splits[split] = {
+            "n_tested": len(ids),
+            "n_groups": [None, 240, 31][k],
+            "group": [None, None, next(iter(config.datasets[target.dataset].groups))][k],
+            "leakage": {"exact": [9, 0, 2][k], "distance_1": [41, 0, 17][k], "of": len(ids)},
+            "classes": classes,
+            "macro": {"prevalence": float(np.mean([c["prevalence"] for c in classes.values()]))}
+            | {metric: _mean([c[metric] for c in classes.values()]) for metric in METRICS},
+        }
+    folder = results.classifier(*target)
+    write_table(pd.concat(tables), folder / "predictions.tsv")
+    left_out = [{"class": "MPER", "n": 4, "reason": "fewer than 3 receptors in some fold"}]
+    write_json(
+        folder / "metrics.json",
+        {
+            "version": 1,
+            "target": target._asdict(),
+            "task": "classification",
+            "n_receptors": len(ids),
+            "n_features": 128,
+            "classes": CLASSES[target.dataset],
+            "left_out": left_out if target.dataset == "bnab" else [],
+            "seed": 7,
+            "folds": 3,
+            "seeds": [1],
+            "splits": splits,
+            "notes": [],
+            "versions": {"airrformer": "0.1.0", "scikit-learn": "1.9.1"},
+            "settings": {},
+            "seconds": 4.2,
+        },
+    )
+    if target.encoder != "kmer":
+        centres = {name: rng.normal(size=2) * 9 for name in CLASSES[target.dataset]}
+        xy = np.stack([centres[label] for label in labels]) + rng.normal(size=(len(ids), 2)) * 6
+        places = pd.DataFrame({"receptor_id": ids, "label": labels})
+        places[["pca_1", "pca_2"]] = xy / 5
+        places[["tsne_1", "tsne_2"]] = xy
+        write_table(places, results.map(target.dataset, target.encoder, target.pooling))
+
+
+def _encoders(results: Results) -> None:
+    base = {"name": None, "weights": None, "source": None, "sha256": None, "reason": None}
+    for name, entry in {
+        "scratch": {"status": "ready", "kind": "pretrain", "weights": "results/encoders/scratch/model.safetensors",
+                    "source": "trained", "sha256": "ab" * 32},
+        "antiberty": {"status": "ready", "kind": "antiberty", "name": "antiberty", "source": "local",
+                      "weights": "site-packages/antiberty/trained_models/model/pytorch_model.bin", "sha256": "cd" * 32},
+        "esm2_8m": {"status": "skipped", "kind": "esm2", "name": "esm2_t6_8M_UR50D", "reason": SKIPPED},
+    }.items():  # fmt: skip
+        write_json(results.encoder_status(name), base | {"encoder": name} | entry)
+    steps = np.arange(0, 1501, 100)
+    fall = np.exp(-steps / 350)
+    history = pd.DataFrame(
+        {
+            "step": steps,
+            "train_loss": [None, *(0.75 + 2.2 * fall[1:] + _random("loss").normal(size=len(steps) - 1) * 0.05)],
+            "validation_loss": 0.82 + 2.2 * fall,
+            "validation_accuracy": 0.76 * (1 - fall) + 0.05,
+            "learning_rate": 1e-3 * fall,
+            "seconds": steps * 0.08,
+        }
+    )
+    write_table(history, results.encoder("scratch") / "history.tsv")
+    framework = {"n": 5210, "accuracy": 0.85, "perplexity": 1.9, "unigram_accuracy": 0.1, "unigram_perplexity": 17.5,
+                 "position_unigram_accuracy": 0.61, "position_unigram_perplexity": 3.4}  # fmt: skip
+    cdr3 = {"n": 870, "accuracy": 0.41, "perplexity": 6.5, "unigram_accuracy": 0.17, "unigram_perplexity": 15.7,
+            "position_unigram_accuracy": 0.37, "position_unigram_perplexity": 8.9}  # fmt: skip
+    write_json(
+        results.encoder("scratch") / "metrics.json",
+        {"version": 1, "parameters": 812_345, "steps": 1500, "best_step": 1400, "seconds": 118.2, "seed": 7,
+         "corpus": ["sars2_tcr", "bnab"], "n_train": 1400, "n_validation": 150, "device": "cpu", "precision": "fp32",
+         "regions": {"framework": framework, "cdr3": cdr3}},
+    )  # fmt: skip
+    region = "CASSIRSSYEQYF"
+    for name in ("scratch", "antiberty"):
+        rng = _random("masked", name)
+        p = rng.dirichlet(np.full(20, 0.25), len(region))
+        for i, residue in enumerate(region):
+            p[i, RESIDUES.index(residue)] += 6 if i < 3 or i > 8 else 0.1
+        table = pd.DataFrame(p / p.sum(1, keepdims=True), columns=list(RESIDUES))
+        table.insert(0, "residue", list(region))
+        table.insert(0, "position", CHAIN.index(region) + np.arange(len(region)))
+        write_table(table, results.masked(name))
+    for stage, seconds in {"parse": 12.1, "pretrain": 121.4, "embed": 44.0, "classify": 160.2}.items():
+        row = pd.DataFrame({"s": [seconds], "h:m:s": ["0:00:10"], "max_rss": [812.5]})
+        write_table(row, results.dataset("benchmarks") / stage / "job.tsv")
