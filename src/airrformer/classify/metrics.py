@@ -1,0 +1,130 @@
+"""AUROC, AUPRC, AUC0.1 and MCC with bootstrap intervals, for all resamples at once.
+
+A resample is a column of weights: how often each receptor was drawn. One sort of the scores then serves every
+resample, and the metrics are sums of weights along it; column 0 is the data as they are. What is undefined (only one
+label among the receptors) is NaN, never 0, 0.5 or 1.
+
+Letters: n receptors of a data set, m receptors of one test fold, R columns of weights.
+"""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+from scipy.stats import rankdata
+
+METRICS: tuple[str, ...] = ("auroc", "auprc", "auc01", "mcc")
+MAX_FPR = 0.1
+_AT_ONCE = 2_000_000  # weights held as floats at a time
+
+
+def bootstrap_weights(n: int, resamples: int, seed: int) -> np.ndarray:
+    """How often each of n receptors is drawn: uint8 (n, 1 + resamples); column 0 is all ones, the data themselves."""
+    draws = np.random.default_rng(seed).integers(0, n, size=(resamples, n), dtype=np.int32)
+    weights = np.ones((n, 1 + resamples), dtype=np.uint8)
+    for column, drawn in enumerate(draws, start=1):
+        weights[:, column] = np.bincount(drawn, minlength=n)
+    return weights
+
+
+def weighted_metrics(
+    labels: np.ndarray, scores: np.ndarray, decisions: np.ndarray, weights: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Each metric under each column of weights: float64 (R,), NaN where it is undefined.
+
+    labels, decisions: bool (m,); scores: float (m,), higher is more positive; weights: counts (m, R).
+    Equal to scikit-learn's roc_auc_score, average_precision_score, roc_auc_score(max_fpr=0.1) (McClish 1989) and
+    matthews_corrcoef with these sample weights. MCC is 0 when all decisions agree, as there.
+    """
+    step = max(1, _AT_ONCE // max(1, len(labels)))
+    parts = [
+        _weighted_metrics(labels, scores, decisions, weights[:, start : start + step].astype(np.float64))
+        for start in range(0, weights.shape[1], step)
+    ]
+    return {name: np.concatenate([part[name] for part in parts]) for name in METRICS}
+
+
+def _weighted_metrics(labels, scores, decisions, weights) -> dict[str, np.ndarray]:
+    order = np.argsort(-scores, kind="stable")
+    labels, scores, decisions, weights = labels[order], scores[order], decisions[order], weights[order]
+    ends = np.flatnonzero(np.append(np.diff(scores) != 0, True))  # the last of each run of equal scores
+    positive, negative = labels[:, None] * weights, ~labels[:, None] * weights  # (m, R)
+    # true and false positives with a threshold after each run, (runs + 1, R), from none to all
+    tp = np.vstack([np.zeros((1, weights.shape[1])), np.cumsum(positive, axis=0)[ends]])
+    fp = np.vstack([np.zeros((1, weights.shape[1])), np.cumsum(negative, axis=0)[ends]])
+    p, n = tp[-1], fp[-1]
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        defined = (p > 0) & (n > 0)
+        rise, run = np.diff(tp, axis=0), np.diff(fp, axis=0)
+        auroc = (run * (tp[1:] + tp[:-1])).sum(axis=0) / (2 * p * n)
+
+        drawn = tp[1:] + fp[1:]
+        auprc = (rise * np.divide(tp[1:], drawn, out=np.zeros_like(drawn), where=drawn > 0)).sum(axis=0) / p
+
+        # the ROC curve's area left of MAX_FPR, the last piece cut where it crosses
+        inside = np.clip(MAX_FPR * n - fp[:-1], 0, run)
+        slope = np.divide(rise, run, out=np.zeros_like(run), where=run > 0)
+        area = (inside * (tp[:-1] + inside * slope / 2)).sum(axis=0) / (p * n)
+        least, most = MAX_FPR**2 / 2, MAX_FPR
+        auc01 = (1 + (area - least) / (most - least)) / 2
+
+        hit, false = (decisions @ positive), (decisions @ negative)
+        miss, reject = p - hit, n - false
+        norm = np.sqrt((hit + false) * (hit + miss) * (reject + false) * (reject + miss))
+        mcc = np.where(norm > 0, (hit * reject - false * miss) / norm, 0.0)
+    values = dict(auroc=auroc, auprc=auprc, auc01=auc01, mcc=mcc)
+    return {name: np.where(defined, value, np.nan) for name, value in values.items()}
+
+
+def mean_defined(values: np.ndarray) -> np.ndarray:
+    """Mean over axis 0 of what is defined; NaN where nothing is."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return np.nanmean(values, axis=0)
+
+
+def interval(values: np.ndarray) -> dict[str, float | None]:
+    """``{"value", "low", "high"}`` of one metric: column 0, and the 2.5 % and 97.5 % points of the other columns.
+
+    All null where the metric is undefined on the data themselves.
+    """
+    if np.isnan(values[0]):
+        return {"value": None, "low": None, "high": None}
+    resampled = values[1:][~np.isnan(values[1:])]
+    low, high = np.quantile(resampled, [0.025, 0.975]) if len(resampled) else (values[0], values[0])
+    return {"value": float(values[0]), "low": float(low), "high": float(high)}
+
+
+def auroc_by_column(labels: np.ndarray, scores: np.ndarray) -> np.ndarray:
+    """AUROC of each column: float (columns,) from bool and float (m, columns); NaN with one label or a NaN score."""
+    positives = labels.sum(axis=0)
+    negatives = len(labels) - positives
+    known = ~np.isnan(scores).any(axis=0)
+    ranks = rankdata(np.where(known, scores, 0), axis=0)
+    wins = (ranks * labels).sum(axis=0) - positives * (positives + 1) / 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(known & (positives > 0) & (negatives > 0), wins / (positives * negatives), np.nan)
+
+
+def best_threshold(labels: np.ndarray, scores: np.ndarray) -> float:
+    """The threshold with the largest MCC: score >= threshold is positive. It lies midway between two scores.
+
+    0.5 where it cannot be chosen: one label only, or all scores the same. Scores that are NaN are left out.
+    """
+    known = ~np.isnan(scores)
+    labels, scores = labels[known], scores[known]
+    order = np.argsort(-scores, kind="stable")
+    labels, scores = labels[order], scores[order]
+    cuts = np.flatnonzero(np.diff(scores) != 0)  # positive up to and including this one
+    positives, negatives = labels.sum(), (~labels).sum()
+    if not len(cuts) or not positives or not negatives:
+        return 0.5
+    tp, fp = np.cumsum(labels)[cuts], np.cumsum(~labels)[cuts]
+    called = tp + fp
+    mcc = (tp * negatives - fp * positives) / np.sqrt(
+        1.0 * called * (len(labels) - called) * positives * negatives
+    )  # tp*tn - fp*fn is the same as tp*N - fp*P
+    cut = cuts[int(np.argmax(np.round(mcc, 12)))]
+    return float((scores[cut] + scores[cut + 1]) / 2)
