@@ -1,7 +1,7 @@
 """Make the demo data in data/ from two wheels (both MIT) and a table of HIV antibody lineages.
 
     pip download --no-deps --dest wheels tcrdist3==0.3 abstar==0.8.0
-    python workflow/scripts/make_demo_data.py wheels/tcrdist3-0.3-*.whl wheels/abstar-0.8.0-*.whl data/bnab.labels.tsv data
+    python workflow/scripts/make_demo_data.py wheels/tcrdist3-*.whl wheels/abstar-*.whl data/bnab.labels.tsv data
 
 The wheels are read, never installed. data/README.md says in words what is done here; the same input gives the same
 files. The third argument is the table of antibodies (name or receptor_id, lineage, site, light_chain, reference).
@@ -174,9 +174,8 @@ def make_antibody(wheel_path: Path, table: Path, output: Path) -> None:
 
 def write_gzip(path: Path, lines: list[str]) -> None:
     """Gzip without a name and a time, so that the same lines give the same bytes."""
-    with replacing(path) as temporary, temporary.open("wb") as raw:
-        with gzip.GzipFile("", "wb", compresslevel=9, fileobj=raw, mtime=0) as handle:
-            handle.write(("\n".join(lines) + "\n").encode())
+    with replacing(path) as temporary:
+        temporary.write_bytes(gzip.compress(("\n".join(lines) + "\n").encode(), compresslevel=9, mtime=0))
 
 
 if __name__ == "__main__":

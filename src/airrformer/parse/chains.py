@@ -22,9 +22,9 @@ SHORTEST_DOMAIN = 50
 SHORTEST_CDR3 = 3
 
 _LOCUS_WORDS = {
-    "A": ["TRA"], "ALPHA": ["TRA"], "B": ["TRB"], "BETA": ["TRB"], "G": ["TRG"], "GAMMA": ["TRG"], "D": ["TRD"],
-    "DELTA": ["TRD"], "H": ["IGH"], "HEAVY": ["IGH"], "VH": ["IGH"], "K": ["IGK"], "KAPPA": ["IGK"], "L": ["IGK", "IGL"],
-    "LAMBDA": ["IGL"], "LIGHT": ["IGK", "IGL"], "VL": ["IGK", "IGL"], "VK": ["IGK"],
+    "A": ["TRA"], "ALPHA": ["TRA"], "B": ["TRB"], "BETA": ["TRB"], "G": ["TRG"], "GAMMA": ["TRG"],
+    "D": ["TRD"], "DELTA": ["TRD"], "H": ["IGH"], "HEAVY": ["IGH"], "VH": ["IGH"], "K": ["IGK"], "KAPPA": ["IGK"],
+    "VK": ["IGK"], "LAMBDA": ["IGL"], "L": ["IGK", "IGL"], "LIGHT": ["IGK", "IGL"], "VL": ["IGK", "IGL"],
 }  # fmt: skip
 _PRODUCTIVE = {"t": True, "true": True, "1": True, "yes": True, "y": True, "productive": True,
                "f": False, "false": False, "0": False, "no": False, "n": False, "unproductive": False}  # fmt: skip

@@ -163,12 +163,10 @@ def parse_files(
 
 
 def _nothing_left(files: list[str], rejected: list[Rejection], total: int) -> str:
-    reasons = Counter(rejection.reason for rejection in rejected).most_common(3)
-    first = rejected[0]
-    return (
-        f"{', '.join(files)}: no receptor is left of {total} records: "
-        f"{'; '.join(f'{reason} ({count})' for reason, count in reasons)}; the first is {first.id!r} on line {first.line}"
-    )
+    counts = Counter(rejection.reason for rejection in rejected).most_common(3)
+    reasons = "; ".join(f"{reason} ({count})" for reason, count in counts)
+    first = f"the first is {rejected[0].id!r} on line {rejected[0].line}"
+    return f"{', '.join(files)}: no receptor is left of {total} records: {reasons}; {first}"
 
 
 def _chain_table(chains: list[Chain]) -> pd.DataFrame:

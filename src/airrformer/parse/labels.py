@@ -100,7 +100,7 @@ def _classes(settings: Labels, rows: list[tuple[int, str, dict[str, str]]]) -> d
     for name in settings.classes or []:
         if name not in counts:
             raise UserError(
-                f"{settings.path}: no row has the class {name!r} in column {settings.column!r}{near(name, list(counts))}"
+                f"{settings.path}: no row has {name!r} in column {settings.column!r} (classes){near(name, list(counts))}"
             )
     return labels  # type: ignore[return-value]
 

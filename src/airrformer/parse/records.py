@@ -155,8 +155,8 @@ def _sequence_column(table: Table, rows: list[dict[str, str]], dataset: Dataset)
             return column, _molecule_of(table.path, cells, dataset.molecule, notes), notes
     if not any("junction_aa" in row or "cdr3_aa" in row for row in rows):
         raise UserError(
-            f"{table.path}: no column sequence_aa, sequence, junction_aa or cdr3_aa with values; name it under columns; "
-            f"there is {', '.join(filter(None, table.header))}"
+            f"{table.path}: no column sequence_aa, sequence, junction_aa or cdr3_aa with values; "
+            f"name it under columns; there is {', '.join(filter(None, table.header))}"
         )
     return "sequence_aa", "protein", notes
 
