@@ -203,7 +203,7 @@ def _target(config: Config, results: Results, target: Target) -> None:
                         "score": scores.round(4),
                         "decision": (scores > 0.4).astype(int),
                     }
-                )  # fmt: skip
+                )
             )
         splits[split] = {
             "n_tested": len(ids),

@@ -14,10 +14,11 @@ from sklearn.metrics import precision_recall_curve, roc_curve
 from airrformer.report.svg import COLOURS, Plot, line, marker, picture, tag, text, ticks
 from airrformer.report.words import decimals, difference, estimate, listing, signed
 
+WIDTH = 380  # of most figures, in CSS pixels: a phone shows them in their own size
 SPLIT_SHAPES = {"random": 0, "cluster": 2, "group": 3}
 # Neighbours in the heat map are alike in chemistry: small and hydrophobic, aromatic, special, polar, acid, basic.
 RESIDUES = "AVILMCFWYGPSTNQDEKRH"
-MAX_CURVES = COLOURS
+MAX_CURVES = COLOURS  # more lines than that, and none can be followed
 MAX_POINTS = 4000
 
 
@@ -60,17 +61,20 @@ def splits_figure(slug: str, dataset: str, rows: Sequence[tuple[str, dict]], spl
     )
     lane, head = 10, 22
     step = head + lane * len(splits) + 14
-    plot = Plot(460, 18 + step * len(rows) + 40, (low, high), margin=(18, 12, 40, 8))
+    plot = Plot(WIDTH, 18 + step * len(rows) + 40, (low, high), margin=(18, 20, 40, 20))
     plot.x_axis(ticks(low, high, 6), "macro AUROC, 95 % interval", ".2f" if high - low < 0.35 else ".1f")
     chance = plot.x(0.5)
-    plot.add(line(chance, plot.top, chance, plot.bottom, "chance"), text(chance + 3, plot.top - 6, "guessing", "tick"))
+    plot.add(
+        line(chance, plot.top, chance, plot.bottom, "chance"),
+        text(max(chance - 24, 2.0), plot.top - 6, "guessing", "tick"),
+    )
     described = []
     for i, (name, scores) in enumerate(rows):
         top = plot.top + i * step + 6
         drop = difference(scores.get(splits[-1]), scores.get(splits[0])) if len(splits) > 1 else None
-        plot.add(text(plot.left, top + 10, name, "row"))
+        plot.add(text(4, top + 10, name, "row"))
         if drop is not None:
-            plot.add(text(plot.right, top + 10, signed(drop), "row", "end"))
+            plot.add(text(WIDTH - 4, top + 10, signed(drop), "row", "end"))
         ys = {split: top + head + lane * k for k, split in enumerate(splits)}
         seen = [split for split in splits if (scores.get(split) or {}).get("value") is not None]
         path = "L".join(f"{plot.x(scores[s]['value']):.1f} {ys[s]:.1f}" for s in seen)
@@ -95,31 +99,39 @@ def splits_figure(slug: str, dataset: str, rows: Sequence[tuple[str, dict]], spl
 # ------------------------------------------------------------------------------------------------- ROC and PR curves
 
 
-def curve_points(kind: str, labels: np.ndarray, scores: np.ndarray) -> list[tuple[float, float]]:
-    """ROC (false against true positive rate) or PR (recall against precision), thinned to 160 points.
+def mean_curve(kind: str, predictions: pd.DataFrame) -> list[tuple[float, float]]:
+    """The ROC (false against true positive rate) or PR curve (recall against precision) of one class.
 
-    Empty where the curve is undefined: labels of one kind only.
+    Mean over the test folds and seeds, at 201 places along x, of the folds that have both labels: scores of different
+    folds come from different models and are not on one scale. So the area under the curve is the metric as it is
+    reported. Empty where no fold defines it.
     """
-    if len(np.unique(labels)) < 2:
+    grid, curves = np.linspace(0, 1, 201), []
+    for _, fold in predictions.groupby(["seed", "fold"], sort=True):
+        labels, scores = fold["label"].to_numpy(float), fold["score"].to_numpy(float)
+        if len(np.unique(labels)) < 2:
+            continue
+        if kind == "roc":
+            false, true, _ = roc_curve(labels, scores)
+            curves.append(np.interp(grid, false, true))
+        else:
+            precision, recall, _ = precision_recall_curve(labels, scores)
+            # ascending recall, without sklearn's last point (0, 1), which no threshold reaches; average precision
+            # takes for each recall the precision of the first threshold that reaches it
+            precision, recall = precision[:-1][::-1], recall[:-1][::-1]
+            curves.append(precision[np.searchsorted(recall, grid - 1e-9).clip(max=len(recall) - 1)])
+    if not curves:
         return []
-    if kind == "roc":
-        x, y, _ = roc_curve(labels, scores)
-    else:
-        precision, recall, _ = precision_recall_curve(labels, scores)
-        # from recall 0 upward; the point (0, 1) is a convention, not a threshold, so the curve starts at the first
-        x, y = recall[:-1][::-1], precision[:-1][::-1]
-    keep = np.unique(np.linspace(0, len(x) - 1, min(160, len(x))).round().astype(int))
-    return [(float(x[i]), float(y[i])) for i in keep]
+    start = [(0.0, 0.0)] if kind == "roc" else []
+    return start + list(zip(grid.tolist(), np.mean(curves, axis=0).tolist()))
 
 
 def curves_figure(
     slug: str, kind: str, split: str, predictions: pd.DataFrame, series: dict[str, Series], metrics: dict
 ) -> Markup:
-    """Curves of each class from the test scores of all folds and seeds together. ``predictions``: one split's."""
-    plot = Plot(330, 316, (0, 1), margin=(26, 12, 42, 46))
-    x_label, y_label = (
-        ("false positive rate", "true positive rate") if kind == "roc" else ("recall", "precision")
-    )  # fmt: skip
+    """``mean_curve`` of each class. ``predictions``: one split's rows; ``metrics``: that split's."""
+    plot = Plot(280, 278, (0, 1), margin=(26, 8, 42, 44))
+    x_label, y_label = ("false positive rate", "true positive rate") if kind == "roc" else ("recall", "precision")
     fifths = [0, 0.2, 0.4, 0.6, 0.8, 1]
     plot.x_axis(fifths, x_label)
     plot.y_axis(fifths, y_label)
@@ -129,8 +141,8 @@ def curves_figure(
         plot.add(tag("path", d=f"M{plot.left} {plot.bottom}L{plot.right} {plot.top}", class_="chance"))
     for name, mark in series.items():
         chosen = predictions[predictions["class"] == name]
-        points = curve_points(kind, chosen["label"].to_numpy(float), chosen["score"].to_numpy(float))
-        plot.curve(points, mark.colour, stepped=kind == "pr")
+        points = mean_curve(kind, chosen)
+        plot.curve(points, mark.colour)
         scores = metrics["classes"].get(name, {})
         if kind == "pr" and scores.get("prevalence") is not None:
             y = plot.y(scores["prevalence"])
@@ -153,7 +165,7 @@ def history_figure(slug: str, encoder: str, history: pd.DataFrame, best_step: in
         lines[column] = list(zip(known["step"].astype(float), known[column].astype(float)))
     values = [y for points in lines.values() for _, y in points] or [0.0, 1.0]
     low, high = (0.0, max(values) * 1.05) if kind == "loss" else (0.0, min(1.0, max(values) * 1.2))
-    plot = Plot(440, 280, (0, max(float(history["step"].max()), 1.0)), (low, high or 1.0))
+    plot = Plot(WIDTH, 250, (0, max(float(history["step"].max()), 1.0)), (low, high or 1.0), margin=(14, 24, 42, 48))
     plot.x_axis(ticks(*plot.x_range, 5), "training step", ",.0f")
     plot.y_axis(ticks(low, high or 1.0, 5), "loss, nats a masked residue" if kind == "loss" else "accuracy")
     if best_step is not None:
@@ -177,7 +189,7 @@ def history_figure(slug: str, encoder: str, history: pd.DataFrame, best_step: in
 
 def masked_figure(slug: str, encoder: str, masked: pd.DataFrame) -> Markup:
     """Heat map of p(letter | rest of the chain): a column a hidden position, a row a letter, the true one framed."""
-    width, left, top, cell_height = 440, 26, 46, 15
+    width, left, top, cell_height = WIDTH, 26, 46, 15
     cell = min(30.0, (width - left - 8) / max(len(masked), 1))
     marks = [text(left, 14, encoder, "panel")]
     for j, letter in enumerate(RESIDUES):
@@ -196,10 +208,14 @@ def masked_figure(slug: str, encoder: str, masked: pd.DataFrame) -> Markup:
                     tag(
                         "rect",
                         tag("title", f"position {i + 1}, {letter}: p = {decimals(p)}"),
-                        x=x + 0.5, y=top + cell_height * j + 0.5, width=cell - 1, height=cell_height - 1.0,
-                        class_="cell", fill_opacity=shade,
+                        x=x + 0.5,
+                        y=top + cell_height * j + 0.5,
+                        width=cell - 1,
+                        height=cell_height - 1.0,
+                        class_="cell",
+                        fill_opacity=shade,
                     )
-                )  # fmt: skip
+                )
         if row.residue in RESIDUES:
             j = RESIDUES.index(row.residue)
             marks.append(
@@ -210,7 +226,7 @@ def masked_figure(slug: str, encoder: str, masked: pd.DataFrame) -> Markup:
                     width=cell - 2,
                     height=cell_height - 2.0,
                     class_="frame",
-                )  # fmt: skip
+                )
             )
     marks.append(tag("rect", x=float(left), y=float(top), width=cell * len(masked),
                      height=float(bottom - top), class_="border"))  # fmt: skip
@@ -239,15 +255,21 @@ def map_figure(slug: str, title: str, places: pd.DataFrame, kinds: pd.Series, se
         xy, kinds = xy[keep], kinds[keep]
     (x0, y0), (x1, y1) = (xy.min(0), xy.max(0)) if len(xy) else ((0, 0), (1, 1))
     pad_x, pad_y = 0.04 * (x1 - x0) or 1, 0.04 * (y1 - y0) or 1
-    plot = Plot(440, 420, (x0 - pad_x, x1 + pad_x), (y0 - pad_y, y1 + pad_y), margin=(28, 4, 24, 20))
+    plot = Plot(WIDTH, 364, (x0 - pad_x, x1 + pad_x), (y0 - pad_y, y1 + pad_y), margin=(28, 4, 24, 20))
     plot.add(text(4, 16, title, "panel"))
     plot.add(
-        tag("rect", x=plot.left, y=plot.top, width=plot.right - plot.left, height=plot.bottom - plot.top,
-            class_="border"),
+        tag(
+            "rect",
+            x=plot.left,
+            y=plot.top,
+            width=plot.right - plot.left,
+            height=plot.bottom - plot.top,
+            class_="border",
+        ),
         text((plot.left + plot.right) / 2, plot.height - 6, "t-SNE 1", "axis", "middle"),
         text(0, 0, "t-SNE 2", "axis", "middle", transform=f"translate(12 {(plot.top + plot.bottom) // 2}) rotate(-90)"),
-    )  # fmt: skip
-    radius = 2.6 if len(xy) > 800 else 3.4 if len(xy) > 200 else 4.4
+    )
+    radius = 2.2 if len(xy) > 800 else 2.9 if len(xy) > 200 else 3.8
     others = ~np.isin(kinds, list(series))
     plot.add(_cloud(plot, xy[others], Series("other", "other"), radius * 0.7))
     for name, mark in series.items():

@@ -14,6 +14,7 @@ from airrformer.paths import Results
 from airrformer.report.study import Study, target_name
 from airrformer.report.words import count, decimals, difference, estimate, interval, listing, percent, shorten
 
+LEVELS = ("bad", "gap", "note")
 # Fewer positives than this, and an interval says more than its middle.
 FEW_POSITIVES = 30
 
@@ -70,11 +71,16 @@ def headline(study: Study) -> list[Markup]:
     said = Markup("On <strong>{}</strong> the best model ({}) reaches a macro AUROC of {}").format(
         study.name, target_name(best), listing(parts)
     )
-    drop = difference(study.auroc(best, "random"), study.auroc(best)) if "random" in study.splits else None
-    if drop is None or study.strict == "random":
+    stricter = [split for split in study.splits if split != "random"]
+    drops = [difference(study.auroc(best, "random"), study.auroc(best, split)) for split in stricter]
+    if "random" not in study.splits:
+        said += Markup(".")
+    elif not drops:
         said += Markup(". No stricter split was scored, so expect less on new receptors.")
-    elif drop > 0:
-        said += Markup(": the random split flatters by <strong>{}</strong>.").format(decimals(drop))
+    elif drops[-1] > 0:
+        least, most = min(d for d in drops if d > 0), max(drops)
+        span = decimals(least) if least == most else f"{decimals(least)} to {decimals(most)}"
+        said += Markup(": the random split flatters by <strong>{}</strong>.").format(span)
     else:
         said += Markup(": here the random split does not flatter ({} against {}).").format(
             decimals(study.auroc(best, "random")["value"]), decimals(study.auroc(best)["value"])
@@ -122,7 +128,7 @@ def warnings(
     status: dict[str, dict],
     results: Results,
 ) -> list[Warning]:
-    """In order of weight: what makes numbers too good, what is missing, what to keep in mind."""
+    """By level: what makes numbers too good, what is missing, what to keep in mind."""
     found: list[Warning] = []
     for study in studies:
         found += _leakage(study)
@@ -133,26 +139,25 @@ def warnings(
         found += _not_scored(study)
     for name, summary in summaries.items():
         found += _inputs(name, summary, results)
-    return found
+    return sorted(found, key=lambda warning: LEVELS.index(warning.level))
 
 
 def _leakage(study: Study) -> list[Warning]:
     if study.best is None:
         return []
-    parts = []
-    for split in study.splits:
-        leak = study.metrics[study.best]["splits"][split].get("leakage")
-        if leak and leak.get("of"):
-            parts.append(
-                f"{split} split: {count(leak['exact'])} identical ({percent(leak['exact'], leak['of'])}) and "
-                f"{count(leak['distance_1'])} one edit away ({percent(leak['distance_1'], leak['of'])}) "
-                f"of {count(leak['of'])}"
-            )
-    if not parts:
+    judged = study.metrics[study.best]["splits"]
+    leaks = {split: judged[split]["leakage"] for split in study.splits if judged[split].get("leakage")}
+    if not any(leak["distance_1"] or leak["exact"] for leak in leaks.values()):
         return []
+    parts = [
+        f"in the {split} split {count(leak['exact'])} of {count(leak['of'])} ({percent(leak['exact'], leak['of'])}) by "
+        f"the same chains and {count(leak['distance_1'])} ({percent(leak['distance_1'], leak['of'])}) by CDR3s at most "
+        "one edit apart"
+        for split, leak in leaks.items()
+    ]
     text = Markup(
-        "Tested receptors that have an identical or nearly identical receptor in the training part: {}. "
-        "Scores on such receptors can be memory; compare the splits before you believe a number."
+        "Tested receptors that have their like in the training part: {}. "
+        "A score on such a receptor can be memory; compare the splits before you believe a number."
     ).format("; ".join(parts))
     return [Warning("bad", f"Train and test overlap in {study.name}", text)]
 
@@ -248,14 +253,14 @@ def _not_scored(study: Study) -> list[Warning]:
                 "gap",
                 f"Undefined metrics in {study.name}",
                 Markup(
-                    "{}: the tested receptors are all of one kind, so AUROC has no value. "
+                    "{}: in every test fold the receptors are all of one kind, so AUROC has no value. "
                     "It is shown as undefined, never as 0 or 0.5, and the macro mean leaves it out."
                 ).format(text),
             )
         )
     if study.best:
         classes = study.metrics[study.best]["splits"][study.strict]["classes"]
-        few = [f"{c} ({m['n_positive']})" for c, m in classes.items() if (m.get("n_positive") or 0) < FEW_POSITIVES]
+        few = [f"{c} ({m['n_positive']})" for c, m in classes.items() if 0 < m.get("n_positive", 0) < FEW_POSITIVES]
         if few:
             found.append(
                 Warning(
@@ -297,7 +302,7 @@ def _inputs(name: str, summary: dict | None, results: Results) -> list[Warning]:
     labels = summary.get("labels") or {}
     if labels.get("unmatched"):
         examples = labels.get("examples") or []
-        more = f", for example {listing((shorten(x, 40) for x in examples[:3]))}" if examples else ""
+        more = f", for example {listing(shorten(x, 40) for x in examples[:3])}" if examples else ""
         text = Markup("{} of {} match no receptor{}.").format(
             count(labels["unmatched"], "label row"), count(labels.get("rows")), more
         )

@@ -9,12 +9,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import platform
+import re
 from pathlib import Path
 
 import pandas as pd
 import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from airrformer.config import Config, Target
 from airrformer.paths import Results, write_text
@@ -28,6 +29,7 @@ HERE = Path(__file__).parent
 METRIC_NAMES = {"auroc": "AUROC", "auprc": "AUPRC", "auc01": "AUC0.1", "mcc": "MCC"}
 REJECTED_SHOWN = 3  # examples of each reason
 V_GENES_SHOWN = 7
+STAGES = ("parse", "weights", "pretrain", "embed", "classify", "explain")
 
 
 def write_report(config: Config, results: Results, output: str | Path | None = None) -> Path:
@@ -50,7 +52,13 @@ def render(config: Config, results: Results) -> str:
         undefined=StrictUndefined,
     )
     environment.globals.update(words=words, figures=figures, metric_names=METRIC_NAMES, target_name=target_name)
+    environment.filters["together"] = _together
     return environment.get_template("template.html").render(_context(config, results))
+
+
+def _together(text: str | Markup) -> Markup:
+    """Keep each figure on one line with its interval."""
+    return Markup(re.sub(r"\d\.\d+ \[[^\]<>]{1,24}\]", r'<span class="together">\g<0></span>', escape(text)))
 
 
 def _context(config: Config, results: Results) -> dict:
@@ -330,20 +338,25 @@ def _encoder(results: Results, name: str, entry: dict) -> dict:
 
 
 def _timing(results: Results) -> list[dict]:
-    """Seconds and peak memory by stage, from Snakemake's benchmark files, where there are any."""
-    root, stages = Path(results.root) / "benchmarks", {}
+    """Seconds and peak memory by stage, from Snakemake's benchmark files, where there are any.
+
+    Without the report's own: its file is of the run before, and equal results shall give equal bytes.
+    """
+    root, stages = Path(results.root) / "benchmarks", {stage: None for stage in STAGES}
     for path in sorted(root.rglob("*.tsv")):
         table = read_tsv(path, text=("h:m:s",))
         if table is None or "s" not in table or not len(table):
             continue
-        stage = path.relative_to(root).parts[0].split(".")[0].split("-")[0]
-        seen = stages.setdefault(stage, {"stage": stage, "jobs": 0, "seconds": 0.0, "memory": None})
+        stage = path.relative_to(root).parts[0].removesuffix(".tsv")
+        if stage not in stages:
+            continue
+        seen = stages[stage] = stages[stage] or {"stage": stage, "jobs": 0, "seconds": 0.0, "memory": None}
         seen["jobs"] += 1
         seen["seconds"] += float(table["s"].mean())
         peak = table["max_rss"].max() if "max_rss" in table else None
         if peak is not None and peak == peak:
             seen["memory"] = max(seen["memory"] or 0.0, float(peak))
-    return list(stages.values())
+    return [seen for seen in stages.values() if seen]
 
 
 def _versions(metrics: dict[Target, dict]) -> dict[str, str]:

@@ -120,20 +120,10 @@ class Plot:
         middle = (self.top + self.bottom) / 2
         self.add(text(0, 0, label, "axis", "middle", transform=f"translate(12 {number(middle)}) rotate(-90)"))
 
-    def curve(self, points: Sequence[tuple[float, float]], class_: str, stepped: bool = False) -> None:
-        """A line through the points; stepped: along, then up or down, as a precision-recall curve must be drawn."""
-        data, before = [], None
-        for x, y in points:
-            here = number(self.x(x)), number(self.y(y))
-            if before is None:
-                data.append(f"M{here[0]} {here[1]}")
-            elif stepped:
-                data.append(f"H{here[0]}V{here[1]}")
-            else:
-                data.append(f"L{here[0]} {here[1]}")
-            before = here
-        if data:
-            self.add(tag("path", d="".join(data), class_=f"curve {class_}"))
+    def curve(self, points: Sequence[tuple[float, float]], class_: str) -> None:
+        if points:
+            data = "L".join(f"{number(self.x(x))} {number(self.y(y))}" for x, y in points)
+            self.add(tag("path", d="M" + data, class_=f"curve {class_}"))
 
     def svg(self, slug: str, title: str, description: str) -> Markup:
         return picture(self.width, self.height, slug, title, description, self.marks)

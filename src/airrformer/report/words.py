@@ -52,11 +52,11 @@ def count(value: float | None, noun: str = "", plural: str | None = None) -> str
 
 
 def percent(part: float, whole: float) -> str:
-    """``3.1 %``; any part at all is at least ``< 0.1 %``."""
+    """``3.1 %``; any part at all is at least ``< 0.1 %``; its blank does not break."""
     if not whole:
         return UNDEFINED
     share = 100 * part / whole
-    return "< 0.1 %" if 0 < share < 0.05 else f"{share:.1f} %"
+    return "< 0.1\u00a0%" if 0 < share < 0.05 else f"{share:.1f}\u00a0%"
 
 
 def listing(items: Iterable[object], limit: int | None = None) -> str:
