@@ -94,7 +94,7 @@ def _spans(rows: pd.DataFrame, region: str | None, chain: str) -> np.ndarray | N
             (~known).sum(), len(rows), chain, region, first,
         )  # fmt: skip
     spans = np.stack([start.fillna(0).to_numpy(dtype=int), end.fillna(0).to_numpy(dtype=int)], axis=1)
-    spans[~known] = [(0, len(sequence)) for sequence in rows["sequence_aa"][~known]]
+    spans[~known] = np.array([(0, len(sequence)) for sequence in rows["sequence_aa"][~known]]).reshape(-1, 2)
     return spans
 
 
