@@ -68,6 +68,24 @@ def _pairs(texts: list[str] | None, option: str) -> dict[str, str]:
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
+def _load(config: str | dict, check_files: bool = False, **names: str):
+    """The config, in which ``names`` (section: name) are there; checked before a stage and its imports start."""
+    from airrformer.config import load_config
+
+    loaded = load_config(config, check_files)
+    for section, name in names.items():
+        known = getattr(loaded, f"{section}s")
+        if name not in known:
+            raise UserError(f"no {section} {name!r} in the config; there is {', '.join(known) or 'none'}")
+    return loaded
+
+
+def _layout(results: Path):
+    from airrformer.paths import Results
+
+    return Results(results)
+
+
 def _show_version(asked: bool) -> None:
     if asked:
         typer.echo(f"airrformer {airrformer.__version__}")
@@ -125,9 +143,6 @@ def parse(
         --id "{receptor_id}|{locus}" --labels labels.tsv --output results/mine
       airrformer parse --config config/config.yaml --dataset sars2_tcr --output results/sars2_tcr
     """
-    from airrformer.config import load_config
-    from airrformer.parse import parse_dataset
-
     if bool(inputs) == (config is not None) or (config is None) != (dataset is None):
         raise typer.BadParameter("give either INPUT files, or --config with --dataset", param_hint="INPUT")
     if config is None:
@@ -143,11 +158,12 @@ def parse(
             "labels": {"path": str(labels), "id": label_id, "column": label_column} if labels else None,
             "groups": _pairs(groups, "--groups"),
         }
-        loaded = load_config({"datasets": {dataset: chosen}}, check_files=True)
+        loaded = _load({"datasets": {dataset: chosen}}, check_files=True)
     else:
-        loaded = load_config(config)
-    workers = threads or os.cpu_count() or 1
-    parse_dataset(_named(loaded.datasets, dataset, "dataset"), output, workers=workers, strict=strict)
+        loaded = _load(config, dataset=dataset)
+    from airrformer.parse import parse_dataset
+
+    parse_dataset(loaded.datasets[dataset], output, workers=threads or os.cpu_count() or 1, strict=strict)
 
 
 @app.command()
@@ -167,11 +183,10 @@ def pretrain(
       airrformer pretrain --config config/config.yaml --encoder scratch --output results/encoders/scratch
     """
     _use_threads(threads)
-    from airrformer import paths
-    from airrformer.config import load_config
-    from airrformer.pretrain import pretrain_encoder
+    loaded = _load(config, encoder=encoder)
+    from airrformer.pretrain import pretrain as run
 
-    pretrain_encoder(load_config(config), encoder, paths.Results(results), output, device, precision)
+    run(loaded, encoder, _layout(results), output, device, precision)
 
 
 @app.command()
@@ -204,16 +219,15 @@ def embed(
       airrformer embed --config config/config.yaml --dataset bnab --encoder antiberty
     """
     _use_threads(threads)
-    from airrformer import paths
-    from airrformer.config import load_config
-    from airrformer.embed.stage import embed_dataset, embed_file
-
     if (input is None) == (config is None) or (config is None) != (dataset is None) or not encoder:
         raise typer.BadParameter("give INPUT and --encoder, or --config, --dataset and --encoder", param_hint="INPUT")
-    if config is not None:
-        embed_dataset(load_config(config), dataset, encoder, paths.Results(results), device, precision)
-    elif output is None:
+    if config is None and output is None:
         raise typer.BadParameter("with INPUT, name a FILE.parquet, FILE.npz or FILE.csv", param_hint="--output")
+    loaded = _load(config, dataset=dataset, encoder=encoder) if config is not None else None
+    from airrformer.embed.stage import embed_dataset, embed_file
+
+    if loaded is not None:
+        embed_dataset(loaded, dataset, encoder, _layout(results), device, precision)
     else:
         embed_file(input, encoder, output, weights, pooling, layer, device, precision)
 
@@ -232,17 +246,15 @@ def classify(
       airrformer classify --config config/config.yaml --target sars2_tcr/kmer/counts/logistic \\
         --output results/sars2_tcr/kmer/counts/logistic
     """
-    from airrformer import paths
-    from airrformer.classify import classify as run
-    from airrformer.config import Target, load_config
+    from airrformer.config import Target
 
     names = target.split("/")
     if len(names) != len(Target._fields):
         raise typer.BadParameter(f"{target!r} is no dataset/encoder/pooling/classifier", param_hint="--target")
-    loaded = load_config(config)
-    for name, section in zip(names, Target._fields):
-        _named(getattr(loaded, f"{section}s"), name, section)
-    run(loaded, Target(*names), paths.Results(results), output)
+    loaded = _load(config, **dict(zip(Target._fields, names)))
+    from airrformer.classify import classify as run
+
+    run(loaded, Target(*names), _layout(results), output)
 
 
 @app.command()
@@ -280,11 +292,10 @@ def explain_map(
     Example:
       airrformer explain map --config config/config.yaml --dataset sars2_tcr --encoder scratch
     """
-    from airrformer import paths
-    from airrformer.config import load_config
+    loaded = _load(config, dataset=dataset, encoder=encoder)
     from airrformer.explain import map_embeddings
 
-    map_embeddings(load_config(config), dataset, encoder, paths.Results(results))
+    map_embeddings(loaded, dataset, encoder, _layout(results))
 
 
 @explain_app.command("masked")
@@ -321,13 +332,11 @@ def report(
     Example:
       airrformer report --config config/config.yaml --results results --output results/report.html
     """
-    from airrformer import paths
-    from airrformer.config import load_config
+    loaded = _load(config)
     from airrformer.report import write_leaderboard, write_report
 
-    loaded = load_config(config)
-    write_leaderboard(loaded, paths.Results(results))
-    write_report(loaded, paths.Results(results), output)
+    write_leaderboard(loaded, _layout(results))
+    write_report(loaded, _layout(results), output)
 
 
 @weights_app.command("fetch")
@@ -342,10 +351,13 @@ def weights_fetch(
     Example:
       airrformer weights fetch --config config/config.yaml --encoder esm2_8m --output results/encoders/esm2_8m
     """
-    from airrformer.config import load_config
+    settings = _load(config, encoder=encoder).encoders[encoder]
+    from airrformer.config import PublishedEncoder
     from airrformer.embed.checkpoints import fetch
 
-    fetch(_named(load_config(config).encoders, encoder, "encoder"), encoder, output)
+    if not isinstance(settings, PublishedEncoder):
+        raise UserError(f"encoder {encoder!r} is of kind {settings.kind}, which has no published weights to fetch")
+    fetch(settings, encoder, output)
 
 
 @weights_app.command("list")
@@ -377,12 +389,8 @@ def weights_check(
     from airrformer.core.config import FAMILIES
     from airrformer.core.weights import load_foreign, sha256
 
-    model = load_foreign(_named({family: family for family in FAMILIES}, name, "published encoder"), file)
+    if name not in FAMILIES:
+        raise UserError(f"no published encoder {name!r}; there is {', '.join(FAMILIES)}")
+    model = load_foreign(name, file)
     parameters = sum(tensor.numel() for tensor in model.parameters())
     typer.echo(f"{file}: {name}, {parameters:,} parameters, sha256 {sha256(file)}")
-
-
-def _named(section: dict, name: str | None, what: str):
-    if name not in section:
-        raise UserError(f"no {what} {name!r}; there is {', '.join(section) or 'none'}")
-    return section[name]
