@@ -123,8 +123,8 @@ class HeaderTemplate:
         self._pattern = re.compile(pattern)
 
     def fields_of(self, header: str) -> dict[str, str] | None:
-        """The fields of a header, or of its first word where text follows; None where it has another form."""
-        for text in (header, header.split(maxsplit=1)[0] if header else ""):
+        """The fields of a header's first word, or else of the whole header; None where neither has the form."""
+        for text in (header.split(maxsplit=1)[0] if header else "", header):
             found = self._pattern.fullmatch(text)
             if found:
                 fields = {name: value.strip() for name, value in found.groupdict().items()}

@@ -99,9 +99,8 @@ def _classes(settings: Labels, rows: list[tuple[int, str, dict[str, str]]]) -> d
             names.append(name)
     for name in settings.classes or []:
         if name not in counts:
-            raise UserError(
-                f"{settings.path}: no row has {name!r} in column {settings.column!r} (classes){near(name, list(counts))}"
-            )
+            hint = near(name, list(counts))
+            raise UserError(f"{settings.path}: classes: no row has {name!r} in column {settings.column!r}{hint}")
     return labels  # type: ignore[return-value]
 
 
