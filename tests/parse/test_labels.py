@@ -48,15 +48,14 @@ def test_ids_that_match_nothing(tmp_path):
     _, summary = parse(tmp_path, f"receptor_id label\n{rows}ghost A\n")
     assert summary["labels"] == {"rows": 20, "matched": 19, "unmatched": 1, "examples": ["ghost"]}
     assert any("1 of 20 rows match no sequence, such as ghost" in note for note in summary["notes"])
+    other = tmp_path / "other"
+    other.mkdir()
     with pytest.raises(UserError) as error:
-        parse(
-            tmp_path / "x" if (tmp_path / "x").mkdir() else tmp_path / "x",
-            "receptor_id label\ns_r0 A\ns_r1 A\ns_r2 A\ns_r3 B\n",
-        )
+        parse(other, "receptor_id label\ns_r0 A\ns_r1 A\ns_r2 A\ns_r3 B\n")
     message = str(error.value)
     assert "4 of 4 rows match no sequence" in message and "s_r0, s_r1, s_r2" in message and "r0, r1, r2" in message
     assert "l.tsv" in message and "s.fasta" in message and "\n" not in message
-    assert not (tmp_path / "x" / "out").exists()
+    assert not (other / "out").exists()
 
 
 def test_labels_of_rejected_receptors_are_no_mismatch(tmp_path):
