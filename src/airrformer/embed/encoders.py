@@ -20,6 +20,7 @@ from torch import Tensor
 from airrformer.core import alphabet, weights
 from airrformer.core.batching import token_batches
 from airrformer.core.config import FAMILIES
+from airrformer.core.devices import resolve_device
 from airrformer.core.transformer import Transformer
 from airrformer.embed.pooling import POOLINGS, Pool, span_mask
 from airrformer.errors import UserError
@@ -70,18 +71,6 @@ def load(
     if status["status"] != "ready":
         raise UserError(f"{folder}: this encoder was skipped: {status['reason']}")
     return TransformerEncoder(weights.load_foreign(status["name"], status["weights"]), folder.name, device, precision)
-
-
-def resolve_device(device: str) -> torch.device:
-    """``auto`` is the first GPU, else the CPU. Raises ``UserError`` for a device that this machine lacks."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        reason = str(error).splitlines()[0]
-        raise UserError(f"device {device!r} cannot be used here ({reason}); use device: auto or cpu") from None
-    return torch.device(device)
 
 
 class ResidueEncoder:

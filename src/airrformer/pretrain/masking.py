@@ -1,0 +1,51 @@
+"""Which residues are hidden, and as what: 80 % ``<mask>``, 10 % another letter, 10 % kept (Devlin et al. 2019).
+
+Only the twenty amino acids are ever chosen: no start, end or padding, and no X, for there is no right guess for it.
+Token tensors are (B, L) int64 on the CPU, where all randomness is drawn; True in a ``chosen`` mask (B, L) means that
+the residue is to be guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from airrformer.core import alphabet
+
+_MASKED, _RANDOM = 0.8, 0.1  # of the chosen; the rest is kept
+_AMINO_ACIDS = torch.tensor(alphabet.AMINO_ACID_IDS)
+_IS_AMINO_ACID = torch.zeros(len(alphabet.TOKENS), dtype=torch.bool)
+_IS_AMINO_ACID[_AMINO_ACIDS] = True
+
+
+def pad(encoded: Sequence[list[int]]) -> Tensor:
+    """Rows of token ids -> (B, L), filled up with ``<pad>`` on the right."""
+    return torch.nn.utils.rnn.pad_sequence(
+        [torch.tensor(row) for row in encoded], batch_first=True, padding_value=alphabet.PAD
+    )
+
+
+def mask_residues(tokens: Tensor, fraction: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Hide ``fraction`` of each row's residues, at least one: (tokens to read, chosen)."""
+    order = _random_order(tokens, generator)
+    count = (_IS_AMINO_ACID[tokens].sum(1, keepdim=True) * fraction).round().clamp(min=1)
+    chosen = order < count  # (B, L); residues alone have an order below infinity
+    fate = torch.rand(tokens.shape, generator=generator)
+    letters = _AMINO_ACIDS[torch.randint(len(_AMINO_ACIDS), tokens.shape, generator=generator)]
+    hidden = tokens.masked_fill(chosen & (fate < _MASKED), alphabet.MASK)
+    return torch.where(chosen & (fate >= _MASKED) & (fate < _MASKED + _RANDOM), letters, hidden), chosen
+
+
+def rounds_of(tokens: Tensor, rounds: int, generator: torch.Generator) -> Tensor:
+    """In which of ``rounds`` passes each residue is hidden, so that every one is hidden once: (B, L), -1 for never."""
+    order = _random_order(tokens, generator)
+    return torch.where(order.isinf(), -1.0, order % rounds).long()
+
+
+def _random_order(tokens: Tensor, generator: torch.Generator) -> Tensor:
+    """The residues of each row in random order, 0, 1, 2 ... (B, L) float; infinity for what is no amino acid."""
+    draws = torch.rand(tokens.shape, generator=generator).masked_fill(~_IS_AMINO_ACID[tokens], 2.0)
+    order = draws.argsort(1).argsort(1).float()
+    return order.masked_fill(~_IS_AMINO_ACID[tokens], torch.inf)

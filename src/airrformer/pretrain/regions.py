@@ -1,0 +1,113 @@
+"""How well hidden residues are guessed, in the framework and in the CDR3, beside two guesses that learn nothing deep.
+
+The *unigram* knows how frequent each letter is in the region. The *position unigram* knows how frequent it is at this
+offset from the start of this region of this locus. Both count the training chains, each once, and are judged on the
+same residues as the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from airrformer.core.alphabet import AMINO_ACIDS
+from airrformer.receptors.tables import REGIONS
+
+# What is reported -> the regions that it holds.
+GROUPS: dict[str, tuple[str, ...]] = {"framework": ("fwr1", "fwr2", "fwr3", "fwr4"), "cdr3": ("cdr3",)}
+
+_SMOOTHING = 1.0  # letters added, shared out by the coarser guess
+_CODE = np.full(128, -1)
+_CODE[[ord(letter) for letter in AMINO_ACIDS]] = range(len(AMINO_ACIDS))
+
+
+class Stretch(NamedTuple):
+    """One region of one chain: the chain's row, where the region starts, and its letters as 0 to 19 (-1: none)."""
+
+    row: int
+    locus: str
+    region: str
+    start: int
+    letters: np.ndarray
+
+
+def stretches(chains: pd.DataFrame, regions: Sequence[str] = REGIONS) -> Iterator[Stretch]:
+    """The known, non-empty regions of every chain."""
+    codes = [_CODE[np.frombuffer(sequence.encode(), dtype=np.uint8)] for sequence in chains["sequence_aa"]]
+    loci = chains["locus"].tolist()
+    for region in regions:
+        starts, ends = (
+            chains[f"{region}_{end}"].astype("Int64").fillna(-1).to_numpy(dtype=np.int64) for end in ("start", "end")
+        )
+        for row, (start, end) in enumerate(zip(starts, ends)):
+            if 0 <= start < end:
+                yield Stretch(row, loci[row], region, int(start), codes[row][start:end])
+
+
+class Unigrams:
+    """Letter frequencies of the training chains, by group of regions and by place."""
+
+    def __init__(self, chains: pd.DataFrame) -> None:
+        self._by_place: dict[tuple[str, str], np.ndarray] = {}  # (locus, region) -> (offsets, 20) counts
+        for stretch in stretches(chains):
+            key = (stretch.locus, stretch.region)
+            counts = self._by_place.get(key, np.zeros((0, 20)))
+            if len(stretch.letters) > len(counts):
+                counts = np.pad(counts, ((0, len(stretch.letters) - len(counts)), (0, 0)))
+                self._by_place[key] = counts
+            known = stretch.letters >= 0
+            counts[np.flatnonzero(known), stretch.letters[known]] += 1
+        self._by_group = {
+            group: _smoothed(
+                sum(
+                    (counts.sum(0) for (_, region), counts in self._by_place.items() if region in regions), np.zeros(20)
+                ),
+                np.full(20, 1 / 20),
+            )
+            for group, regions in GROUPS.items()
+        }
+
+    def by_group(self, group: str) -> np.ndarray:
+        """Probabilities (20,) of the letters anywhere in the group."""
+        return self._by_group[group]
+
+    def by_place(self, stretch: Stretch, group: str) -> np.ndarray:
+        """Probabilities (length, 20) at each offset of the stretch; what was rarely seen falls back to the region."""
+        counts = self._by_place.get((stretch.locus, stretch.region), np.zeros((0, 20)))
+        region = _smoothed(counts.sum(0), self.by_group(group))
+        counts = np.pad(counts, ((0, max(0, len(stretch.letters) - len(counts))), (0, 0)))[: len(stretch.letters)]
+        return _smoothed(counts, region)
+
+
+def _smoothed(counts: np.ndarray, coarser: np.ndarray) -> np.ndarray:
+    return (counts + _SMOOTHING * coarser) / (counts.sum(-1, keepdims=True) + _SMOOTHING)
+
+
+def measure(chains: pd.DataFrame, guesses: Sequence[np.ndarray], unigrams: Unigrams) -> dict[str, dict]:
+    """Accuracy and perplexity of each group of regions, of the model and of the two unigrams.
+
+    ``guesses`` holds, for each row of ``chains``, the model's probabilities (residues, 20) of each letter where it was
+    hidden. Residues other than the twenty are left out. None stands where a group has no residue.
+    """
+    report = {}
+    for group, regions in GROUPS.items():
+        scores: dict[str, list[np.ndarray]] = {"": [], "unigram_": [], "position_unigram_": []}
+        for stretch in stretches(chains, regions):
+            known = np.flatnonzero(stretch.letters >= 0)
+            letters = stretch.letters[known]
+            model = guesses[stretch.row][stretch.start + known]  # (n, 20)
+            unigram = np.broadcast_to(unigrams.by_group(group), model.shape)
+            place = unigrams.by_place(stretch, group)[known]
+            for name, guess in zip(scores, (model, unigram, place)):
+                right = guess[np.arange(len(letters)), letters]
+                scores[name].append(np.stack([guess.argmax(1) == letters, np.log(np.maximum(right, 1e-12))]))
+        n = sum(part.shape[1] for part in scores[""])
+        report[group] = {"n": n}
+        for name, parts in scores.items():
+            hits, logs = np.concatenate(parts, axis=1).mean(1) if n else (None, None)
+            report[group][f"{name}accuracy"] = None if hits is None else float(hits)
+            report[group][f"{name}perplexity"] = None if logs is None else float(np.exp(-logs))
+    return report

@@ -1,0 +1,193 @@
+"""The pretrain stage: chains tables -> ``results/encoders/<encoder>/``, whole or not at all."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from airrformer.config import Config, PretrainEncoder
+from airrformer.core import weights
+from airrformer.errors import UserError
+from airrformer.paths import Results, write_json, write_text
+from airrformer.pretrain.card import write_card
+from airrformer.pretrain.corpus import Corpus, build_corpus, encode_all
+from airrformer.pretrain.regions import Unigrams, measure
+from airrformer.pretrain.train import Place, Training, guess_hidden, train
+from airrformer.receptors.splits import CannotSplit, assign_folds
+from airrformer.receptors.tables import read_chains, read_receptors, write_table
+
+log = logging.getLogger(__name__)
+
+
+def pretrain_encoder(
+    config: Config, name: str, results: Results, output: str | Path, device: str = "auto", precision: str = "auto"
+) -> None:
+    """Train the encoder ``name`` of the config on its parsed datasets in ``results``; see ``pretrain``."""
+    settings = _settings(config, name)
+    datasets = settings.corpus
+    if datasets == "train_folds":
+        datasets = [d for d, dataset in config.datasets.items() if dataset.labels and _fits(dataset, settings)]
+    chains = {dataset: read_chains(results.chains(dataset)) for dataset in datasets}
+    receptors = {dataset: read_receptors(results.receptors(dataset)) for dataset in datasets}
+    pretrain(config, name, chains, output, device, precision, receptors)
+
+
+def pretrain(
+    config: Config,
+    name: str,
+    chains: Mapping[str, pd.DataFrame],
+    output: str | Path,
+    device: str = "auto",
+    precision: str = "auto",
+    receptors: Mapping[str, pd.DataFrame] | None = None,
+) -> None:
+    """Train the encoder ``name`` on ``chains`` (a chains table a dataset) and write it into ``output``.
+
+    With ``corpus: train_folds`` one more encoder is trained for each fold of each split, on all chains but those of
+    the fold's test receptors, into ``output/folds/<split>_<seed>_<fold>/``; ``receptors`` (a receptors table a
+    dataset) says who is tested where. Nothing stands under a final name before all is done.
+    Raises ``UserError`` for a corpus that is empty or has too long chains, and for a training that diverges.
+    """
+    settings = _settings(config, name)
+    if not chains:
+        raise UserError(f"encoders.{name}.corpus: no dataset to train on; name at least one")
+    place = Place.choose(device, precision)
+    with _whole_folder(Path(output)) as folder:
+        if settings.corpus == "train_folds":
+            if receptors is None:
+                raise ValueError("corpus: train_folds needs the receptors tables: they say who is tested in which fold")
+            for fold, excluded in folds_and_tested(config, chains, receptors):
+                log.info("fold %s: without its %d test receptors", fold, sum(map(len, excluded.values())))
+                weights.save(_train(config, settings, chains, place, excluded).training.model, folder / "folds" / fold)
+        done = _train(config, settings, chains, place)
+        weights.save(done.training.model, folder)
+        write_table(pd.DataFrame(done.training.history), folder / "history.tsv")
+        metrics = _metrics(config, settings, done, place)
+        write_json(folder / "metrics.json", metrics)
+        write_text(folder / "card.md", write_card(name, settings, metrics))
+        status = {
+            "status": "ready",
+            "kind": settings.kind,
+            "encoder": name,
+            "name": None,
+            "weights": (Path(output) / "model.safetensors").as_posix(),
+            "source": "trained",
+            "sha256": weights.sha256(folder / "model.safetensors"),
+            "reason": None,
+        }
+        write_json(folder / "status.json", status)
+    for group, values in metrics["regions"].items():
+        if values["n"]:
+            log.info(
+                "%s: perplexity %.2f, %.1f %% right (counts by position: %.2f, %.1f %%; by region: %.2f, %.1f %%)",
+                *(group, values["perplexity"], 100 * values["accuracy"]),
+                *(values["position_unigram_perplexity"], 100 * values["position_unigram_accuracy"]),
+                *(values["unigram_perplexity"], 100 * values["unigram_accuracy"]),
+            )
+
+
+def folds_and_tested(
+    config: Config, chains: Mapping[str, pd.DataFrame], receptors: Mapping[str, pd.DataFrame]
+) -> Iterator[tuple[str, dict[str, set[str]]]]:
+    """Each fold's name, ``<split>_<seed>_<fold>``, and the receptors of each dataset that are tested in it."""
+    evaluation = config.evaluation
+    for split in evaluation.splits:
+        for seed in evaluation.seeds:
+            folds: dict[str, np.ndarray] = {}
+            for name, table in receptors.items():
+                try:
+                    folds[name] = assign_folds(split, table, chains[name], config.datasets[name], evaluation, seed)
+                except CannotSplit as reason:
+                    log.warning("%s: %s; no encoders for the folds of this split", name, reason)
+            for fold in range(evaluation.folds if folds else 0):
+                yield (
+                    f"{split}_{seed}_{fold}",
+                    {name: set(receptors[name]["receptor_id"][of == fold]) for name, of in folds.items()},
+                )
+
+
+# ----------------------------------------------------------------------------------------------------- one training
+
+
+@dataclass(frozen=True)
+class _Done:
+    training: Training
+    corpus: Corpus
+    validation_tokens: list[list[int]]
+    seconds: float
+
+
+def _train(
+    config: Config,
+    settings: PretrainEncoder,
+    chains: Mapping[str, pd.DataFrame],
+    place: Place,
+    excluded: Mapping[str, set[str]] | None = None,
+) -> _Done:
+    started = time.monotonic()
+    fraction, max_residues = settings.train.validation_fraction, settings.model.max_length - 2
+    corpus = build_corpus(chains, max_residues, fraction, config.seed, excluded)
+    train_tokens, validation_tokens = (encode_all(part["sequence_aa"]) for part in (corpus.train, corpus.validation))
+    training = Training.start(settings.model.to_model_config(), settings.train, config.seed, place)
+    train(training, settings.train, train_tokens, validation_tokens, config.seed, place)
+    return _Done(training, corpus, validation_tokens, round(time.monotonic() - started, 1))
+
+
+def _metrics(config: Config, settings: PretrainEncoder, done: _Done, place: Place) -> dict:
+    training, corpus = done.training, done.corpus
+    guesses = guess_hidden(training.model, done.validation_tokens, settings.train, config.seed, place)
+    return {
+        "version": 1,
+        "parameters": sum(parameter.numel() for parameter in training.model.parameters()),
+        "steps": training.step,
+        "best_step": training.best_step,
+        "seconds": done.seconds,
+        "seed": config.seed,
+        "corpus": list(corpus.names),
+        "n_train": len(corpus.train),
+        "n_validation": len(corpus.validation),
+        "device": str(place.device),
+        "precision": place.precision,
+        "regions": measure(corpus.validation, guesses, Unigrams(corpus.train)),
+    }
+
+
+def _settings(config: Config, name: str) -> PretrainEncoder:
+    settings = config.encoders.get(name)
+    if not isinstance(settings, PretrainEncoder):
+        known = [n for n, encoder in config.encoders.items() if encoder.kind == "pretrain"]
+        raise UserError(
+            f"encoder {name!r} is none that is trained from scratch (kind: pretrain); the config has {known or 'none'}"
+        )
+    return settings
+
+
+def _fits(dataset, settings: PretrainEncoder) -> bool:
+    return dataset.receptor in settings.receptors
+
+
+@contextmanager
+def _whole_folder(output: Path) -> Iterator[Path]:
+    """A temporary folder beside ``output``; on success its files move there, the status last, else they vanish."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".part", dir=output.parent))
+    try:
+        yield folder
+        shutil.rmtree(output / "folds", ignore_errors=True)  # those of an earlier training with other folds
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        for path in sorted(files, key=lambda path: path.name == "status.json"):
+            target = output / path.relative_to(folder)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.replace(path, target)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

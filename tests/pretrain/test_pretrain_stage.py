@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+
+import pandas as pd
+import pytest
+
+from airrformer.core.weights import load_own, sha256
+from airrformer.errors import UserError
+from airrformer.paths import Results
+from airrformer.pretrain import pretrain, pretrain_encoder
+from airrformer.receptors.tables import write_table
+
+from .conftest import small_config
+
+FILES = {"model.safetensors", "config.json", "history.tsv", "metrics.json", "card.md", "status.json"}
+
+
+@pytest.fixture
+def receptors(chains) -> pd.DataFrame:
+    labels = [["a"] if i % 2 else ["b"] for i in range(len(chains))]
+    donors = [f"d{i % 7}" for i in range(len(chains))]
+    return pd.DataFrame({"receptor_id": chains["receptor_id"], "label": labels, "donor": donors})
+
+
+def test_the_folder_holds_all_that_the_other_stages_read(config, chains, tmp_path):
+    pretrain(config, "tiny", {"toy": chains}, tmp_path / "tiny", device="cpu")
+    assert {path.name for path in (tmp_path / "tiny").iterdir()} == FILES
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny"]
+    history = pd.read_csv(tmp_path / "tiny" / "history.tsv", sep="\t")
+    assert list(history) == [
+        "step", "train_loss", "validation_loss", "validation_accuracy", "learning_rate", "seconds"
+    ]  # fmt: skip
+    assert history["step"].tolist() == [4, 8, 12]
+    metrics = json.loads((tmp_path / "tiny" / "metrics.json").read_text())
+    assert metrics["corpus"] == ["toy"] and metrics["precision"] == "fp32" and metrics["steps"] == 12
+    assert metrics["n_train"] + metrics["n_validation"] == chains["sequence_aa"].nunique()
+    assert set(metrics["regions"]) == {"framework", "cdr3"} and metrics["regions"]["cdr3"]["n"] > 0
+    model = load_own(tmp_path / "tiny")
+    assert sum(p.numel() for p in model.parameters()) == metrics["parameters"]
+    status = json.loads((tmp_path / "tiny" / "status.json").read_text())
+    assert (status["status"], status["kind"], status["source"]) == ("ready", "pretrain", "trained")
+    assert status["sha256"] == sha256(tmp_path / "tiny" / "model.safetensors")
+    card = (tmp_path / "tiny" / "card.md").read_text()
+    assert f"{metrics['regions']['cdr3']['perplexity']:.2f}" in card and "unlabelled" in card
+
+
+def test_two_runs_give_the_same_bytes(config, chains, tmp_path):
+    for run in ("one", "two"):
+        pretrain(config, "tiny", {"toy": chains}, tmp_path / run, device="cpu")
+    first, second = ((tmp_path / run / "model.safetensors").read_bytes() for run in ("one", "two"))
+    assert first == second
+
+
+def test_failure_leaves_nothing(config, chains, tmp_path):
+    with pytest.raises(UserError):
+        pretrain(config, "tiny", {"toy": chains.head(1)}, tmp_path / "tiny", device="cpu")
+    with pytest.raises(UserError, match="diverged"):
+        pretrain(small_config(learning_rate=1e30, clip=1e30), "tiny", {"toy": chains}, tmp_path / "tiny", device="cpu")
+    assert not list(tmp_path.iterdir())
+
+
+def test_from_parsed_files_as_the_command_does(config, chains, receptors, tmp_path):
+    results = Results(tmp_path)
+    write_table(chains, results.chains("toy"))
+    write_table(receptors, results.receptors("toy"))
+    pretrain_encoder(config, "tiny", results, results.encoder("tiny"), device="cpu")
+    assert results.encoder_status("tiny").is_file()
+
+
+def test_train_folds_never_see_their_test_receptors(chains, receptors, tmp_path, caplog):
+    config = small_config("train_folds", steps=2, validate_every=2)
+    caplog.set_level("INFO")
+
+    pretrain(config, "tiny", {"toy": chains}, tmp_path / "tiny", device="cpu", receptors={"toy": receptors})
+    folds = sorted(path.name for path in (tmp_path / "tiny" / "folds").iterdir())
+    assert folds == sorted(f"{split}_1_{fold}" for split in ("random", "cluster", "group") for fold in range(3))
+    for fold in folds:
+        assert {path.name for path in (tmp_path / "tiny" / "folds" / fold).iterdir()} == {
+            "model.safetensors", "config.json"
+        }  # fmt: skip
+    assert "never saw its test receptors" in (tmp_path / "tiny" / "card.md").read_text()
+
+
+def test_an_encoder_that_is_not_trained_here_is_named(config, chains, tmp_path):
+    with pytest.raises(UserError, match=r"encoder 'esm' is none that is trained.*\['tiny'\]"):
+        pretrain(config, "esm", {"toy": chains}, tmp_path / "esm")

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from airrformer.config import TrainSettings
+from airrformer.core import alphabet
+from airrformer.core.config import ModelConfig
+from airrformer.errors import UserError
+from airrformer.pretrain.train import Place, Training, _epoch, draws, guess_hidden, learning_rate, train
+
+from .conftest import make_chains
+
+MODEL = ModelConfig(layers=1, width=16, heads=2, feed_forward=32, dropout=0.1)
+SETTINGS = TrainSettings(steps=10, batch_tokens=1024, learning_rate=3e-3, warmup_steps=3, validate_every=3, patience=9)
+CPU = Place.choose("cpu", "fp32")
+TRAIN = [alphabet.encode(sequence) for sequence in make_chains(40)["sequence_aa"]]
+VALIDATION = [alphabet.encode(sequence) for sequence in make_chains(8, seed=1)["sequence_aa"]]
+
+
+def trained(settings: TrainSettings = SETTINGS, place: Place = CPU, seed: int = 7, sequences=TRAIN) -> Training:
+    training = Training.start(MODEL, settings, seed, place)
+    train(training, settings, sequences, VALIDATION, seed, place)
+    return training
+
+
+def weights_of(training: Training) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in training.model.parameters()])
+
+
+def test_the_rate_rises_in_a_line_and_falls_along_a_cosine():
+    rates = [learning_rate(step, SETTINGS) for step in range(SETTINGS.steps + 1)]
+    assert rates[:4] == pytest.approx([0.001, 0.002, 0.003, 0.003])
+    assert rates[3:] == sorted(rates[3:], reverse=True) and rates[-1] == pytest.approx(0)
+
+
+def test_the_same_seed_gives_the_same_bits_and_another_seed_others():
+    first, again, other = trained(), trained(), trained(seed=8)
+    assert torch.equal(weights_of(first), weights_of(again))
+    assert not torch.equal(weights_of(first), weights_of(other))
+
+
+def test_a_training_goes_on_from_its_state_as_if_never_stopped():
+    whole = trained()
+    part = Training.start(MODEL, SETTINGS, 7, CPU)
+    with pytest.raises(KeyboardInterrupt):
+        train(part, SETTINGS, Interrupted(TRAIN, after=50), VALIDATION, 7, CPU)
+    assert 0 < part.step < SETTINGS.steps
+    state = part.state_dict()
+    resumed = Training.start(MODEL, SETTINGS, 99, CPU)
+    resumed.load_state_dict(state)
+    train(resumed, SETTINGS, TRAIN, VALIDATION, 7, CPU)
+    assert resumed.step == whole.step
+    assert torch.equal(weights_of(whole), weights_of(resumed))
+
+
+class Interrupted(list):
+    """Sequences whose reader is interrupted, as by Ctrl-C, after so many were read one by one."""
+
+    def __init__(self, sequences, after: int) -> None:
+        super().__init__(sequences)
+        self.left = after
+
+    def __getitem__(self, index):
+        self.left -= 1
+        if self.left < 0:
+            raise KeyboardInterrupt
+        return super().__getitem__(index)
+
+
+def test_it_learns_and_history_says_so():
+    history = trained(SETTINGS.model_copy(update={"steps": 60, "validate_every": 20})).history
+    assert [row["step"] for row in history] == [20, 40, 60]
+    assert history[-1]["validation_loss"] < history[0]["validation_loss"] < math.log(33)
+    assert set(history[0]) == {
+        "step", "train_loss", "validation_loss", "validation_accuracy", "learning_rate", "seconds"
+    }  # fmt: skip
+
+
+def test_the_best_weights_are_kept_and_patience_ends_it():
+    # a rate that wrecks the weights after the first good steps
+    settings = SETTINGS.model_copy(update={"steps": 400, "learning_rate": 0.5, "validate_every": 2, "patience": 3})
+    training = trained(settings)
+    losses = {row["step"]: row["validation_loss"] for row in training.history}
+    assert training.step < 400
+    assert training.best_step == min(losses, key=losses.__getitem__)
+    assert sum(step > training.best_step for step in losses) == 3
+    assert all(torch.equal(value, training.best_weights[name]) for name, value in training.model.state_dict().items())
+
+
+def test_no_decay_on_norms_and_biases():
+    training = Training.start(MODEL, SETTINGS, 7, CPU)
+    decays = {id(p): group["weight_decay"] for group in training.optimizer.param_groups for p in group["params"]}
+    for name, parameter in training.model.named_parameters():
+        assert decays[id(parameter)] == (0 if "norm" in name or name.endswith("bias") else SETTINGS.weight_decay), name
+
+
+def test_an_epoch_holds_every_row_once_within_the_budget():
+    sequences = [[0] * n for n in np.random.default_rng(0).integers(90, 140, size=300)]
+    epochs = [_epoch(sequences, SETTINGS, draws(7, 1, epoch)) for epoch in (0, 1)]
+    for batches in epochs:
+        assert sorted(row for batch in batches for row in batch) == list(range(300))
+        assert all(len(batch) * max(len(sequences[row]) for row in batch) <= 1024 for batch in batches)
+    assert epochs[0] != epochs[1]
+
+
+def test_bf16_trains_too_and_keeps_fp32_weights():
+    training = trained(place=Place.choose("cpu", "bf16"))
+    assert weights_of(training).dtype == torch.float32
+    assert training.history[-1]["validation_loss"] == pytest.approx(trained().history[-1]["validation_loss"], abs=0.05)
+
+
+def test_precision_and_device_are_honoured_or_refused():
+    assert Place.choose("cpu", "auto").precision == "fp32"
+    with pytest.raises(UserError, match="precision 'fp16': pretrain knows fp32 and bf16"):
+        Place.choose("cpu", "fp16")
+    with pytest.raises(UserError, match="cannot be used here"):
+        Place.choose("cuda:77")
+
+
+def test_a_training_that_diverges_says_what_to_do():
+    settings = SETTINGS.model_copy(update={"learning_rate": 1e30, "clip": 1e30})
+    with pytest.raises(UserError, match=r"diverged before step .*lower train.learning_rate"):
+        trained(settings)
+
+
+def test_torchs_own_generator_is_left_as_it_was():
+    before = torch.random.get_rng_state()
+    trained()
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_guesses_do_not_see_what_they_guess():
+    """Two chains that differ in one residue get the same guess there: it was hidden from both."""
+    training = trained()
+    one, other = alphabet.encode("CASSIRSSYEQYF"), alphabet.encode("CASSIWSSYEQYF")
+    settings = SETTINGS.model_copy(update={"mask_fraction": 0.15})
+    (first,), (second,) = (guess_hidden(training.model, [tokens], settings, 7, CPU) for tokens in (one, other))
+    assert first.shape == (13, 20) and first.sum(1) == pytest.approx(np.ones(13), abs=1e-5)
+    assert first[5] == pytest.approx(second[5], abs=1e-6)
+    assert not np.allclose(first, second, atol=1e-6)
