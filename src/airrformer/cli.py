@@ -184,9 +184,9 @@ def pretrain(
     """
     _use_threads(threads)
     loaded = _load(config, encoder=encoder)
-    from airrformer.pretrain import pretrain as run
+    from airrformer.pretrain import pretrain_encoder
 
-    run(loaded, encoder, _layout(results), output, device, precision)
+    pretrain_encoder(loaded, encoder, _layout(results), output, device, precision)
 
 
 @app.command()

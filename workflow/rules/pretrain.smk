@@ -5,7 +5,12 @@ rule pretrain:
     output:
         model=RESULTS.encoder("{encoder}") / "model.safetensors",
         config=RESULTS.encoder("{encoder}") / "config.json",
-        history=RESULTS.encoder("{encoder}") / "history.tsv",
+        history=report(
+            RESULTS.encoder("{encoder}") / "history.tsv",
+            caption="../report/curve.rst",
+            category="Training",
+            labels={"encoder": "{encoder}"},
+        ),
         metrics=RESULTS.encoder("{encoder}") / "metrics.json",
         card=RESULTS.encoder("{encoder}") / "card.md",
         status=RESULTS.encoder_status("{encoder}"),
