@@ -119,7 +119,7 @@ def mean_curve(kind: str, predictions: pd.DataFrame) -> list[tuple[float, float]
             # ascending recall, without sklearn's last point (0, 1), which no threshold reaches; average precision
             # takes for each recall the precision of the first threshold that reaches it
             precision, recall = precision[:-1][::-1], recall[:-1][::-1]
-            curves.append(precision[np.searchsorted(recall, grid - 1e-9).clip(max=len(recall) - 1)])
+            curves.append(precision[np.searchsorted(recall, grid.clip(1e-6) - 1e-9).clip(max=len(recall) - 1)])
     if not curves:
         return []
     start = [(0.0, 0.0)] if kind == "roc" else []

@@ -58,7 +58,7 @@ def render(config: Config, results: Results) -> str:
 
 def _together(text: str | Markup) -> Markup:
     """Keep each figure on one line with its interval."""
-    return Markup(re.sub(r"\d\.\d+ \[[^\]<>]{1,24}\]", r'<span class="together">\g<0></span>', escape(text)))
+    return Markup(re.sub(r"\d\.\d+ \[[^\]<>]{1,24}\]", r'<span class="together">\g<0></span>', str(escape(text))))
 
 
 def _context(config: Config, results: Results) -> dict:

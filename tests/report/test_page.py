@@ -1,0 +1,171 @@
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from airrformer.paths import Results
+from airrformer.report import write_report
+from airrformer.report.page import render
+
+SECTIONS = [
+    *("summary", "warnings", "splits", "leaderboard", "classes", "pretraining", "masked", "maps"),
+    *("inputs", "encoders", "reading", "run"),
+]
+
+
+@pytest.fixture(scope="module")
+def page(_built):
+    return render(*_built)
+
+
+@pytest.fixture
+def copy(results, tmp_path):
+    return Results(shutil.copytree(results.root, tmp_path / "results"))
+
+
+def plain(html: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", "", html).split())
+
+
+def test_sections_come_in_order_with_the_warnings_before_the_numbers(page):
+    assert re.findall(r'<section id="(\w+)">', page) == SECTIONS
+
+
+def test_one_small_file_that_refers_to_nothing_outside(page):
+    assert len(page.encode()) < 3_000_000
+    references = re.findall(r"""(?:src|href|action|data)\s*=\s*["']([^"']*)""", page)
+    assert references and all(reference.startswith(("#", "data:,")) for reference in references)
+    assert "http:" not in page and "https:" not in page and "url(" not in page and "@import" not in page
+
+
+def test_equal_results_give_equal_bytes(config, results, page, tmp_path):
+    output = write_report(config, results, tmp_path / "again.html")
+    assert output.read_text(encoding="utf-8") == page
+
+
+def test_the_headline_says_how_much_the_random_split_flatters(page):
+    text = plain(page)
+    metric = r"(0\.\d\d) \[0\.\d\d, 0\.\d\d\]"
+    said = re.search(
+        rf"On sars2_tcr the best model \(([\w /]+)\) reaches a macro AUROC of {metric} when receptors are split at "
+        rf"random, {metric} when similar receptors are kept together and {metric} when all receptors of one donor are kept "
+        r"together: the random split flatters by (0\.\d\d)(?: to (0\.\d\d))?\.",
+        text,
+    )
+    assert said
+    random, cluster, group = (float(said[i]) for i in (2, 3, 4))
+    drops = sorted([round(random - group, 2), round(random - cluster, 2)])
+    assert [float(said[5]), float(said[6] or said[5])] == drops
+
+
+def test_best_is_judged_in_the_strictest_split(config, results, page):
+    auroc = {}
+    for target in config.expand_targets():
+        path = results.classifier(*target) / "metrics.json"
+        if target.dataset == "bnab" and path.exists():
+            auroc[target] = json.loads(path.read_text())["splits"]["group"]["macro"]["auroc"]["value"]
+    best = max(auroc, key=auroc.get)
+    assert f"On bnab the best model ({best.encoder} / {best.pooling} / {best.classifier})" in plain(page)
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "Train and test overlap in sars2_tcr.",
+        "in the random split 9 of 300 (3.0 %) by the same chains and 41 (13.7 %) by CDR3s at most one edit apart",
+        "scratch has seen the test receptors, without labels.",
+        "corpus: train_folds",
+        "Encoder esm2_8m was skipped. esm2_t6_8M_UR50D: no weights found and none could be downloaded; put",
+        "Classes left out of bnab. MPER (4 receptors: fewer than 3 receptors in some fold).",
+        "Undefined metrics in bnab. V3 glycan in the group split",
+        "Records rejected from sars2_tcr. 3 records of 303",
+        "2 label rows of 302 match no receptor, for example donor9_x",
+        "Few positives in sars2_tcr.",
+    ],
+)
+def test_warnings(page, sentence):
+    assert sentence in plain(page)
+
+
+def test_nothing_from_the_data_is_markup(page):
+    assert "alert(" in page and "<script>alert" not in page
+    assert page.count("<script") == 1
+    assert re.search(r"script-src 'sha256-[\w+/=]{44}'", page)
+
+
+def test_every_figure_has_alternative_text(page):
+    figures = re.findall(r'<svg[^>]*class="figure"[^>]*>.*?</svg>', page, flags=re.S)
+    assert len(figures) >= 2 + 8 + 2 + 2 + 4
+    for figure in figures:
+        assert 'role="img"' in figure and "<title id=" in figure and "<desc id=" in figure
+    ids = re.findall(r'\bid="([^"]+)"', page)
+    assert len(ids) == len(set(ids))
+    for named in re.findall(r'aria-labelledby="([^"]+)"', page):
+        assert set(named.split()) <= set(ids)
+
+
+def test_undefined_is_never_a_number(page):
+    row = re.search(r'<td class="n">0</td>\s*<td class="n">0.00</td>(.*?)</tr>', page, flags=re.S)[1]
+    assert row.count("undefined") == 4
+
+
+def test_learning_is_told_against_guesses_without_context(page, config, copy):
+    assert "CDR3: perplexity 6.50 against 8.90 for residue frequencies at each position." in page
+    path = copy.encoder("scratch") / "metrics.json"
+    path.write_text(path.read_text().replace('"perplexity": 6.5', '"perplexity": 9.5'))
+    assert "9.50 against 8.90 for residue frequencies at each position: it has learned no more than that." in render(
+        config, copy
+    )
+
+
+def test_without_optional_files_the_page_stands(config, copy):
+    shutil.rmtree(copy.encoder("scratch"))
+    shutil.rmtree(copy.dataset("benchmarks"))
+    for pattern in ("map.tsv", "predictions.tsv", "masked.tsv", "rejected.tsv", "parse.json"):
+        for path in copy.dataset(".").rglob(pattern):
+            path.unlink()
+    page = render(config, copy)
+    sections = re.findall(r'<section id="(\w+)">', page)
+    assert sections == [s for s in SECTIONS if s not in ("pretraining", "masked", "maps")]
+    assert "There is no summary of what was read." in page
+
+
+def test_nothing_scored_at_all(config, tmp_path):
+    page = render(config, Results(tmp_path))
+    assert "On <strong>sars2_tcr</strong> nothing was scored" in page
+    assert "Not run in sars2_tcr." in page
+
+
+def test_an_empty_rejects_table_and_a_receptor_of_two_classes(config, copy):
+    pd.DataFrame(columns=["file", "line", "id", "reason", "value"]).to_csv(copy.rejected("bnab"), sep="\t", index=False)
+    for path in copy.dataset("bnab").rglob("map.tsv"):
+        table = pd.read_csv(path, sep="\t")
+        table.loc[0, "label"] = "V2 apex;V3 glycan"
+        table.loc[1, "label"] = None
+        table.to_csv(path, sep="\t", index=False)
+    assert "other 2." in render(config, copy)
+
+
+def test_without_a_stricter_split_it_says_so(config, copy):
+    for path in copy.dataset("bnab").rglob("metrics.json"):
+        metrics = json.loads(path.read_text())
+        metrics["splits"]["cluster"] = metrics["splits"]["group"] = {"skipped": "bnab has one lineage only"}
+        path.write_text(json.dumps(metrics))
+    text = plain(render(config, copy))
+    assert "No stricter split was scored, so expect less on new receptors." in text
+    assert "No group split in bnab. bnab has one lineage only" in text
+
+
+def test_a_learned_encoder_is_compared_with_the_plain_ones(page):
+    assert re.search(r"No learned encoder does better|The best learned encoder", page)
+
+
+def test_the_report_imports_no_stage_and_no_torch():
+    code = "import sys, airrformer.report; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    stages = [f"airrformer.{stage}" for stage in ("parse", "pretrain", "embed", "classify", "explain")]
+    assert not {"torch", *stages} & set(loaded)
