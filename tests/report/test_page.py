@@ -52,8 +52,8 @@ def test_the_headline_says_how_much_the_random_split_flatters(page):
     metric = r"(0\.\d\d) \[0\.\d\d, 0\.\d\d\]"
     said = re.search(
         rf"On sars2_tcr the best model \(([\w /]+)\) reaches a macro AUROC of {metric} when receptors are split at "
-        rf"random, {metric} when similar receptors are kept together and {metric} when all receptors of one donor are kept "
-        r"together: the random split flatters by (0\.\d\d)(?: to (0\.\d\d))?\.",
+        rf"random, {metric} when similar receptors are kept together and {metric} when all receptors of one donor "
+        r"are kept together: the random split flatters by (0\.\d\d)(?: to (0\.\d\d))?\.",
         text,
     )
     assert said

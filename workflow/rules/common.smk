@@ -174,6 +174,7 @@ def report_input(wildcards):
     trained = [RESULTS.encoder(encoder) for encoder in PRETRAINED]
     return {
         "summaries": [RESULTS.parse_summary(dataset) for dataset in CONFIG.datasets],
+        "chains": [RESULTS.chains(dataset) for dataset in CONFIG.datasets],
         "rejected": [RESULTS.rejected(dataset) for dataset in CONFIG.datasets],
         "statuses": [RESULTS.encoder_status(encoder) for encoder in PRETRAINED + PUBLISHED],
         "histories": [folder / "history.tsv" for folder in trained],
