@@ -136,7 +136,7 @@ def _dataset(results: Results, name: str) -> None:
             "notes": [f"read {len(ids) + 3} records; {NASTY}"],
             "labels": {"rows": len(ids) + 2, "matched": len(ids), "unmatched": 2, "examples": ["donor9_x", NASTY]},
             "classes": {c: int((labels == c).sum()) for c in CLASSES[name]},
-            "numbered": {"by": {"genes": len(ids) - 4, "numbering": 3, "none": 1}},
+            "numbered": {"by": {"genes": len(ids) - 4, "numbering": 3, "cdr3_only": 0, "none": 1}},
         },
     )
     genes = _random("genes", name).choice([f"TRBV{k}*01" for k in (2, 5, 6, 7, 12, 19, 20, 27, 28)], len(ids))

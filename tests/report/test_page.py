@@ -108,6 +108,13 @@ def test_every_figure_has_alternative_text(page):
         assert set(named.split()) <= set(ids)
 
 
+def test_what_was_read(page):
+    text = plain(page)
+    assert "303 records in 1 file (data/sars2_tcr.fasta.gz; protein) gave 300 chains (TRB) of 300 receptors" in text
+    assert "Regions of its chains: 296 from V, J and CDR3, 3 by numbering and 1 unknown." in text
+    assert "Of 302 label rows 300 matched a receptor and 2 did not." in text
+
+
 def test_undefined_is_never_a_number(page):
     row = re.search(r'<td class="n">0</td>\s*<td class="n">0.00</td>(.*?)</tr>', page, flags=re.S)[1]
     assert row.count("undefined") == 4

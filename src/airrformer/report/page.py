@@ -29,6 +29,12 @@ HERE = Path(__file__).parent
 METRIC_NAMES = {"auroc": "AUROC", "auprc": "AUPRC", "auc01": "AUC0.1", "mcc": "MCC"}
 REJECTED_SHOWN = 3  # examples of each reason
 V_GENES_SHOWN = 7
+REGIONS_FROM = {
+    "genes": "from V, J and CDR3",
+    "numbering": "by numbering",
+    "cdr3_only": "with the CDR3 only",
+    "none": "unknown",
+}
 STAGES = ("parse", "weights", "pretrain", "embed", "classify", "explain")
 
 
@@ -319,10 +325,13 @@ def _inputs(config: Config, results: Results, name: str, summary: dict | None) -
             examples.append({"reason": reason, "n": totals.get(reason, len(rows)), "rows": shown})
         examples.sort(key=lambda group: -group["n"])
     classes = (summary or {}).get("classes") or {}
+    by = ((summary or {}).get("numbered") or {}).get("by") or {}
+    regions = [f"{words.count(n)} {REGIONS_FROM.get(how, how)}" for how, n in by.items() if n]
     return {
         "name": name,
         "dataset": config.datasets[name],
         "summary": summary,
+        "regions": words.listing(regions) if regions else None,
         "rejected": examples,
         "rejected_path": results.rejected(name).as_posix(),
         "classes": sorted(classes.items(), key=lambda item: -item[1]),
