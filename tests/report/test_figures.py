@@ -3,7 +3,8 @@ import pandas as pd
 import pytest
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from airrformer.report.figures import map_figure, masked_figure, mean_curve, palette, splits_figure
+from airrformer.report.figures import calibration, map_figure, masked_figure, mean_curve, palette, splits_figure
+from airrformer.report.findings import calibration_sentence
 from airrformer.report.svg import MARKERS, marker, number, tag, ticks
 
 
@@ -26,6 +27,17 @@ def test_folds_with_one_label_are_left_out_and_nothing_is_drawn_without_any():
     table.loc[table["fold"] == 0, "label"] = 1
     assert mean_curve("roc", table) == mean_curve("roc", table[table["fold"] != 0])
     assert mean_curve("pr", table.assign(label=0)) == []
+
+
+def test_calibration_compares_scores_with_what_happened():
+    rng = np.random.default_rng(1)
+    score = rng.uniform(size=20_000)
+    table = calibration(pd.DataFrame({"score": score, "label": (rng.uniform(size=len(score)) < score).astype(int)}))
+    assert len(table) == 10 and (table["score"] - table["share"]).abs().max() < 0.05
+    assert ((table["low"] < table["share"]) & (table["share"] < table["high"])).all()
+    assert calibration_sentence(table).startswith("Scores can be read as probabilities here")
+    assert calibration_sentence(table.assign(share=table["share"] / 4)).endswith("and too high.")
+    assert len(calibration(pd.DataFrame({"score": [0.1, 1.0], "label": [0, 1]}))) == 0
 
 
 def test_alternative_text_and_escaping():

@@ -153,6 +153,47 @@ def curves_figure(
     return plot.svg(slug, f"{kind.upper()} curves, {split} split", f"{area} by class: {', '.join(described)}.")
 
 
+def calibration(predictions: pd.DataFrame, bins: int = 10) -> pd.DataFrame:
+    """Scores against what happened, all classes together: n, score (mean), share of positives, low and high.
+
+    Bins of equal width; those with fewer than ten scores are left out. The interval is Wilson's, 95 %.
+    """
+    bin_of = (predictions["score"].to_numpy(float) * bins).astype(int).clip(0, bins - 1)
+    table = (
+        predictions[["label", "score"]]
+        .groupby(bin_of)
+        .agg(n=("label", "size"), score=("score", "mean"), share=("label", "mean"))
+    )
+    table = table[table["n"] >= 10]
+    n, p, z = table["n"], table["share"], 1.96
+    middle = (p + z * z / (2 * n)) / (1 + z * z / n)
+    half = z * np.sqrt(p * (1 - p) / n + z * z / (4 * n * n)) / (1 + z * z / n)
+    return table.assign(low=middle - half, high=middle + half)
+
+
+def calibration_figure(slug: str, split: str, table: pd.DataFrame) -> Markup:
+    """Reliability diagram of ``calibration``'s table: on the diagonal, a score is a probability."""
+    plot = Plot(280, 278, (0, 1), margin=(26, 8, 42, 44))
+    fifths = [0, 0.2, 0.4, 0.6, 0.8, 1]
+    plot.x_axis(fifths, "score")
+    plot.y_axis(fifths, "share of true members")
+    plot.add(
+        text(plot.left, 16, f"Calibration, {split} split", "panel"),
+        tag("path", d=f"M{plot.left} {plot.bottom}L{plot.right} {plot.top}", class_="chance"),
+    )
+    plot.curve(list(zip(table["score"], table["share"])), f"s-{split}")
+    for row in table.itertuples():
+        x = plot.x(row.score)
+        plot.add(line(x, plot.y(row.low), x, plot.y(row.high), f"whisker s-{split}"))
+        shown = f"{row.n} scores near {decimals(row.score)}: {decimals(row.share)} are members"
+        plot.add(
+            tag("path", tag("title", shown), d=marker(SPLIT_SHAPES[split], x, plot.y(row.share), 4),
+                class_=f"mark s-{split}")
+        )  # fmt: skip
+    described = [f"score {decimals(row.score)}, share {decimals(row.share)}" for row in table.itertuples()]
+    return plot.svg(slug, f"Calibration, {split} split", "; ".join(described) + ".")
+
+
 # -------------------------------------------------------------------------------------------------------- pretraining
 
 

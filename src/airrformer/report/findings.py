@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import pandas as pd
 from markupsafe import Markup
 
 from airrformer.config import Config
@@ -116,6 +117,17 @@ def baseline_sentence(study: Study) -> list[Markup]:
             "so this may be chance: {}."
         ).format(between)
     ]
+
+
+def calibration_sentence(table: pd.DataFrame) -> str:
+    """Whether a score can be read as a probability, from ``figures.calibration``'s table."""
+    n = table["n"]
+    gap = float((n * (table["score"] - table["share"]).abs()).sum() / n.sum())
+    lean = float((n * (table["score"] - table["share"])).sum() / n.sum())
+    if gap < 0.05:
+        return f"Scores can be read as probabilities here: they are off by {decimals(gap)} on average."
+    way = "too high" if lean > gap / 2 else "too low" if lean < -gap / 2 else "too extreme or too tame"
+    return f"Do not read scores as probabilities: they are off by {decimals(gap)} on average, and {way}."
 
 
 # ---------------------------------------------------------------------------------------------------------- warnings

@@ -20,7 +20,7 @@ from markupsafe import Markup, escape
 from airrformer.config import Config, Target
 from airrformer.paths import Results, write_text
 from airrformer.report import figures, words
-from airrformer.report.findings import headline, opening, warnings
+from airrformer.report.findings import calibration_sentence, headline, opening, warnings
 from airrformer.report.leaderboard import leaderboard
 from airrformer.report.read import METRICS, STRICTEST_FIRST, encoder_status, read_json, read_metrics, read_tsv
 from airrformer.report.study import Study, target_name
@@ -162,13 +162,19 @@ def _classes(results: Results, study: Study, index: int) -> dict:
     series = figures.palette(shown)
     # the most flattering split beside the most demanding one
     sides = [study.splits[0], study.strict] if len(study.splits) > 1 else [study.strict]
-    panels = []
+    panels, calibrated = [], None
     if predictions is not None and {"split", "class", "label", "score"} <= set(predictions.columns):
         for kind in ("roc", "pr"):
             for split in sides:
                 own = predictions[predictions["split"] == split]
                 slug = f"{kind}-{split}-{index}"
                 panels.append(figures.curves_figure(slug, kind, split, own, series, metrics["splits"][split]))
+        table = figures.calibration(predictions[predictions["split"] == study.strict])
+        if len(table):
+            calibrated = {
+                "figure": figures.calibration_figure(f"calibration-{index}", study.strict, table),
+                "sentence": calibration_sentence(table),
+            }
     rows = [
         {"class": name, "splits": {split: metrics["splits"][split]["classes"].get(name, {}) for split in study.splits}}
         for name in metrics["classes"]
@@ -179,6 +185,7 @@ def _classes(results: Results, study: Study, index: int) -> dict:
         "target": target,
         "panels": panels,
         "legend": list(series.values()),
+        "calibration": calibrated,
         "hidden": len(metrics["classes"]) - len(shown),
         "rows": rows,
         "metrics": METRICS,
