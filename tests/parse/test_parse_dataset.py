@@ -233,6 +233,21 @@ def test_table_of_junctions_only_with_a_column_map(tmp_path):
     assert list(rejected.id) == ["2"] and list(rejected.line) == [3]
 
 
+def test_mouse_genes_are_not_read_as_human_ones(tmp_path):
+    # TRBV13-1 of mouse would pass as TRBV13 of human; TRBV13-2 is in mouse only
+    text = "sequence_id,v_call,j_call,junction_aa\na,TRBV13-1*01,TRBJ2-7*01,CASSDGF\nb,TRBV13-2*01,TRBJ2-7*01,CASSDGF\n"
+    chains, _, summary = parse(tmp_path, text)
+    assert list(chains.v_call) == ["TRBV13-1*01", "TRBV13-2*01"]
+    assert chains.sequence_aa[0].startswith("EAAVTQSPRNKVTVTGGNVTLSCRQTNSHNYMYWYRQDTGHGLRLIHYSYGAGNL")
+    assert summary["notes"][-1].endswith("the genes are read as those of mouse")
+
+
+def test_rows_without_an_id_are_named_by_file_and_line(tmp_path):
+    chains, _, summary = parse(tmp_path, "junction_aa,v\nCASSLGF,x\nCASSLGF,y\n")
+    assert list(chains.receptor_id) == ["in.txt:2", "in.txt:3"]
+    assert "each row is a receptor" in summary["notes"][0]
+
+
 def test_cdr3_aa_gets_its_anchors_from_the_genes(tmp_path):
     text = "sequence_id,v_call,j_call,cdr3_aa\na,TRBV19*01,TRBJ2-7*01,ASSIRSSYEQY\n"
     chains, _, _ = parse(tmp_path, text)
@@ -281,7 +296,6 @@ def test_chains_of_a_cell(tmp_path):
     ("text", "words"),
     [
         ("sequence_id\tv_call\na\tTRBV19\n", "no column sequence_aa, sequence, junction_aa or cdr3_aa with values"),
-        ("x\tjunction_aa\na\tCASSF\n", "no column receptor_id, cell_id or sequence_id"),
         ("sequence_id\tjunction_aa\n", "a header and no rows"),
         (">a\nCAS*F\n>b\n\n", r"no receptor is left of 2 records: not productive: .* \(1\); no sequence \(1\)"),
         ("CASSF\n", "no FASTA header"),

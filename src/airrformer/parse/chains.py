@@ -11,7 +11,7 @@ from airrformer.errors import UserError
 from airrformer.parse.nucleotides import MINIMUM_LETTERS, letters_of, looks_like_nucleotides, translate
 from airrformer.parse.records import Record, Rejection
 from airrformer.parse.residues import Rejected, clean_residues
-from airrformer.receptors.genes import Bounds, anchor_notes, germline_j, rebuild_chain, standardise
+from airrformer.receptors.genes import Bounds, anchor_notes, germline_j, has_germline_v, rebuild_chain, standardise
 from airrformer.receptors.regions import Numbering, bare_cdr3, bounds_from_genes, junction_of, number_chains
 from airrformer.receptors.tables import CHAIN_LOCI, CHAIN_OF_LOCUS
 
@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 # A record of fewer residues is a junction or a CDR3, not a V domain; the longest antibody CDR3s have about 40.
 SHORTEST_DOMAIN = 50
 SHORTEST_CDR3 = 3
+HUMAN, MOUSE = "homosapiens", "musmusculus"
 
 _LOCUS_WORDS = {
     "A": ["TRA"], "ALPHA": ["TRA"], "B": ["TRB"], "BETA": ["TRB"], "G": ["TRG"], "GAMMA": ["TRG"],
@@ -46,6 +47,7 @@ class Chain:
     regions_by: str = "none"  # genes | numbering | cdr3_only | none
     notes: list[str] = field(default_factory=list)
     other_frames: tuple[tuple[int, str], ...] = ()
+    species: str = "homosapiens"
 
     @property
     def locus(self) -> str | None:
@@ -59,9 +61,10 @@ def build_chains(
     changes: Counter[str] = Counter()
     outcomes: list[Chain | Rejection] = []
     conventions = {file: _convention([r for r in records if r.file == file]) for file in {r.file for r in records}}
+    species = {file: _species([r for r in records if r.file == file], dataset) for file in conventions}
     for record in records:
         try:
-            outcomes.append(_draft(record, dataset, conventions[record.file], changes, strict))
+            outcomes.append(_draft(record, dataset, conventions[record.file], species[record.file], changes, strict))
         except Rejected as found:
             outcomes.append(_reject(record, found))
     chains = [outcome for outcome in outcomes if isinstance(outcome, Chain)]
@@ -76,6 +79,7 @@ def build_chains(
     chains = [outcome for outcome in outcomes if isinstance(outcome, Chain)]
     rejected = [outcome for outcome in outcomes if isinstance(outcome, Rejection)]
     notes = [f"{what}: {_of(count, 'record')}" for what, count in changes.items()]
+    notes += [f"{file}: the genes are read as those of mouse" for file, name in species.items() if name != HUMAN]
     notes += [note for note in conventions.values() if note.startswith("cdr3_aa:") or note.startswith("junction_aa:")]
     return chains, rejected, notes
 
@@ -91,12 +95,14 @@ def _reject(record: Record, found: Rejected) -> Rejection:
 # -------------------------------------------------------------------------------------------------------- one record
 
 
-def _draft(record: Record, dataset: Dataset, convention: str, changes: Counter[str], strict: bool) -> Chain:
+def _draft(
+    record: Record, dataset: Dataset, convention: str, species: str, changes: Counter[str], strict: bool
+) -> Chain:
     """What the record says by itself, before numbering. Raises ``Rejected``."""
-    chain = Chain(record, "", _declared_loci(record.fields.get("locus")))
+    chain = Chain(record, "", _declared_loci(record.fields.get("locus")), species=species)
     chain.productive = _productive(record.fields.get("productive"))
     for name in ("v_call", "j_call"):
-        setattr(chain, name, _gene(record.fields.get(name), dataset, chain.notes))
+        setattr(chain, name, _gene(record.fields.get(name), dataset, species, chain.notes))
     if not chain.loci and (gene := chain.j_call or chain.v_call):
         # J before V: a delta chain may use a V gene such as TRAV29/DV5
         chain.loci = [gene[:3]]
@@ -111,7 +117,7 @@ def _draft(record: Record, dataset: Dataset, convention: str, changes: Counter[s
         chain.sequence_aa = chain.junction_aa
         return chain
     try:
-        rebuilt = rebuild_chain(chain.v_call or "", chain.junction_aa, chain.j_call or "")
+        rebuilt = rebuild_chain(chain.v_call or "", chain.junction_aa, chain.j_call or "", species)
     except ValueError as reason:
         reasons = [note for note in chain.notes if note.startswith("gene ")] or [str(reason)]
         raise Rejected(f"chain cannot be rebuilt: {reasons[0]}", chain.junction_aa) from None
@@ -148,10 +154,22 @@ def _productive(value: str | None) -> bool | None:
     return productive
 
 
-def _gene(call: str | None, dataset: Dataset, notes: list[str]) -> str | None:
+def _species(records: list[Record], dataset: Dataset) -> str:
+    """Human, unless more of the V calls have germline residues in mouse: many names (TRBV19) are in both."""
+    calls = Counter(record.fields["v_call"] for record in records if "v_call" in record.fields)
+    if dataset.receptor == "antibody":
+        return HUMAN
+
+    def known(species: str) -> int:
+        return sum(count for call, count in calls.items() if has_germline_v(call, species))
+
+    return MOUSE if known(MOUSE) > known(HUMAN) else HUMAN
+
+
+def _gene(call: str | None, dataset: Dataset, species: str, notes: list[str]) -> str | None:
     if not call:
         return None
-    found = standardise(call, None if call.upper().startswith(("IG", "TR", "TC")) else dataset.receptor)
+    found = standardise(call, None if call.upper().startswith(("IG", "TR", "TC")) else dataset.receptor, species)
     if found.note:
         notes.append(found.note)
     return found.symbol
@@ -220,7 +238,7 @@ def _junction(record: Record, chain: Chain, convention: str, strict: bool) -> st
             raise Rejected(f"junction of fewer than {SHORTEST_CDR3} residues", text)
         return residues
     try:
-        anchor = germline_j(chain.j_call or "").anchor
+        anchor = germline_j(chain.j_call or "", chain.species).anchor
     except ValueError:
         anchor = "W" if chain.locus == "IGH" else "F"
     return f"C{residues}{anchor}"
@@ -233,7 +251,9 @@ def _find_regions(chains: list[Chain], workers: int) -> None:
     """Bounds from the genes where they fit exactly; the rest is numbered, all at once."""
     for chain in chains:
         if chain.bounds is None and chain.v_call and chain.j_call and chain.junction_aa:
-            chain.bounds = bounds_from_genes(chain.sequence_aa, chain.v_call, chain.junction_aa, chain.j_call)
+            chain.bounds = bounds_from_genes(
+                chain.sequence_aa, chain.v_call, chain.junction_aa, chain.j_call, chain.species
+            )
             if chain.bounds:
                 chain.regions_by = "genes"
     rest = [c for c in chains if c.bounds is None and len(c.sequence_aa) >= SHORTEST_DOMAIN]

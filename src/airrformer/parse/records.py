@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
 
 from airrformer.config import Dataset
@@ -116,12 +117,12 @@ def _from_table(source: Text, dataset: Dataset, any_header: bool) -> Input:
     names = [name for name in ("receptor_id", "cell_id", "sequence_id") if any(name in row for row in rows)]
     if not table.rows:
         raise UserError(f"{source.path}: the table has a header and no rows")
-    if not names:
-        raise UserError(
-            f"{source.path}: no column receptor_id, cell_id or sequence_id with values; name it under columns, such as "
-            f"columns: {{receptor_id: {next((n for n in table.header if n), 'id')}}}"
-        )
     column, molecule, notes = _sequence_column(table, rows, dataset)
+    if not names:
+        notes.append(
+            f"{source.path}: no column receptor_id, cell_id or sequence_id with values: each row is a receptor, its id "
+            "the file's name and the line; name a column under columns if there is one"
+        )
     rebuild = {"v_call", "j_call"} <= set(table.header)
     found = Input(notes=notes)
     for row in table.rows:
@@ -129,16 +130,15 @@ def _from_table(source: Text, dataset: Dataset, any_header: bool) -> Input:
             reason = f"row has {len(row.cells)} cells, the header {len(table.header) - len(dataset.columns or {})}"
             found.rejected.append(Rejection(source.path, row.line, row.cells[0], reason, "\t".join(row.cells)[:200]))
             continue
-        identity = row.values.get("sequence_id") or row.values.get(names[0], "")
-        if names[0] not in row.values:
+        receptor_id = row.values.get(names[0]) if names else f"{Path(source.path).name}:{row.line}"
+        identity = row.values.get("sequence_id") or receptor_id or ""
+        if receptor_id is None:
             found.rejected.append(Rejection(source.path, row.line, identity, f"no {names[0]}"))
             continue
         sequence, kind = row.values.get(column), molecule
         if sequence is None and column == "sequence_aa" and "sequence" in row.values:
             sequence, kind = row.values["sequence"], "nucleotide"
-        found.records.append(
-            Record(source.path, row.line, identity, row.values[names[0]], row.values, sequence, kind, rebuild)
-        )
+        found.records.append(Record(source.path, row.line, identity, receptor_id, row.values, sequence, kind, rebuild))
     return found
 
 

@@ -148,6 +148,14 @@ def germline_v(v_call: str, species: str = "homosapiens") -> GermlineV:
 
 
 @lru_cache(maxsize=10_000)
+def has_germline_v(v_call: str, species: str = "homosapiens") -> bool:
+    try:
+        return bool(germline_v(v_call, species))
+    except ValueError:
+        return False
+
+
+@lru_cache(maxsize=10_000)
 def germline_j(j_call: str, species: str = "homosapiens") -> GermlineJ:
     """Germline residues of a J gene from F/W118 on; ``*01`` as for V. Raises ``ValueError`` with the reason."""
     for allele in _alleles_to_try(j_call, "J", species):

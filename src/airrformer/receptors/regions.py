@@ -7,6 +7,7 @@ constant region after it belong to no region.
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ import anarcism
 from airrformer.receptors.genes import Bounds, GermlineJ, GermlineV, germline_j, germline_v
 from airrformer.receptors.tables import REGIONS
 
+log = logging.getLogger(__name__)
+
+_CHUNK = 2000  # sequences between two lines of progress
 _LOCUS = {"H": "IGH", "K": "IGK", "L": "IGL", "A": "TRA", "B": "TRB", "G": "TRG", "D": "TRD"}
 _REGION = {"FR1": "fwr1", "CDR1": "cdr1", "FR2": "fwr2", "CDR2": "cdr2", "FR3": "fwr3", "CDR3": "cdr3", "FR4": "fwr4"}
 assert tuple(_REGION.values()) == REGIONS
@@ -46,14 +50,19 @@ class Numbering:
 def number_chains(sequences: Sequence[str], workers: int = 1) -> list[Numbering | None]:
     """Number V domains of any locus with ``anarcism`` (IMGT); None where there is no domain with a CDR3.
 
-    About 40 chains a second and worker; a sequence that occurs several times is numbered once.
+    About 20 to 40 chains a second and worker; a sequence that occurs several times is numbered once.
 
     Args:
         sequences: residues in upper case, the twenty letters and X.
         workers: native threads.
     """
     unique = list(dict.fromkeys(sequences))
-    found = dict(zip(unique, _number(unique, workers, _SPECIES)))
+    found: dict[str, Numbering | None] = {}
+    for start in range(0, len(unique), _CHUNK):
+        chunk = unique[start : start + _CHUNK]
+        found.update(zip(chunk, _number(chunk, workers, _SPECIES)))
+        if len(unique) > _CHUNK:
+            log.info("numbered %d of %d chains", len(found), len(unique))
     left = [sequence for sequence in unique if found[sequence] is None]
     found.update(zip(left, _number(left, workers, None)))
     return [found[sequence] for sequence in sequences]
@@ -96,7 +105,9 @@ def _first_domain(sequence: str, result: anarcism.SequenceResult | None) -> Numb
     return Numbering(_LOCUS[domain.chain_type], bounds, len(result.domains))
 
 
-def bounds_from_genes(sequence_aa: str, v_call: str, junction_aa: str, j_call: str) -> Bounds | None:
+def bounds_from_genes(
+    sequence_aa: str, v_call: str, junction_aa: str, j_call: str, species: str = "homosapiens"
+) -> Bounds | None:
     """Bounds by laying germline V and J against the residues on both sides of the junction; exact and fast.
 
     Returns None where the junction does not occur, a gene has no germline residues, or the residues differ from the
@@ -111,7 +122,7 @@ def bounds_from_genes(sequence_aa: str, v_call: str, junction_aa: str, j_call: s
     if len(junction_aa) < 3:
         return None
     try:
-        v, j = germline_v(v_call), germline_j(j_call)
+        v, j = germline_v(v_call, species), germline_j(j_call, species)
     except ValueError:
         return None
     at = sequence_aa.find(junction_aa)
