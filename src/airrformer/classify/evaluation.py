@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+from threadpoolctl import threadpool_limits
 
 from airrformer import __version__
 from airrformer.classify.features import Labelled, read_labelled
@@ -59,8 +60,13 @@ class Tested:
 
 def classify(config: Config, target: Target, results: Results, output: str | Path) -> dict:
     """Write metrics.json, predictions.tsv, card.md and model/ of one target into ``output``; return the metrics."""
+    # Thousands of small products: on a busy machine threads that wait for one another make them a hundred times slower.
+    with threadpool_limits(limits=1):
+        return _classify(config, target, results, Path(output))
+
+
+def _classify(config: Config, target: Target, results: Results, output: Path) -> dict:
     started = time.monotonic()
-    output = Path(output)
     dataset, evaluation = config.datasets[target.dataset], config.evaluation
     settings = config.classifiers[target.classifier]
     data = read_labelled(config, target, results)

@@ -16,7 +16,7 @@ from scipy.stats import rankdata
 
 METRICS: tuple[str, ...] = ("auroc", "auprc", "auc01", "mcc")
 MAX_FPR = 0.1
-_AT_ONCE = 2_000_000  # weights held as floats at a time
+_AT_ONCE = 1_000_000  # weights worked on at a time
 
 
 def bootstrap_weights(n: int, resamples: int, seed: int) -> np.ndarray:
@@ -39,7 +39,7 @@ def weighted_metrics(
     """
     step = max(1, _AT_ONCE // max(1, len(labels)))
     parts = [
-        _weighted_metrics(labels, scores, decisions, weights[:, start : start + step].astype(np.float64))
+        _weighted_metrics(labels, scores, decisions, weights[:, start : start + step])
         for start in range(0, weights.shape[1], step)
     ]
     return {name: np.concatenate([part[name] for part in parts]) for name in METRICS}
@@ -48,32 +48,37 @@ def weighted_metrics(
 def _weighted_metrics(labels, scores, decisions, weights) -> dict[str, np.ndarray]:
     order = np.argsort(-scores, kind="stable")
     labels, scores, decisions, weights = labels[order], scores[order], decisions[order], weights[order]
-    ends = np.flatnonzero(np.append(np.diff(scores) != 0, True))  # the last of each run of equal scores
-    positive, negative = labels[:, None] * weights, ~labels[:, None] * weights  # (m, R)
-    # true and false positives with a threshold after each run, (runs + 1, R), from none to all
-    tp = np.vstack([np.zeros((1, weights.shape[1])), np.cumsum(positive, axis=0)[ends]])
-    fp = np.vstack([np.zeros((1, weights.shape[1])), np.cumsum(negative, axis=0)[ends]])
-    p, n = tp[-1], fp[-1]
+    # A run is a stretch of equal scores. Each metric is a sum over the runs that hold positives (r of them), of how
+    # many positives such a run adds and how many receptors were called before and with it.
+    starts = np.flatnonzero(np.append(True, np.diff(scores) != 0))
+    run_of = np.searchsorted(starts, np.flatnonzero(labels), side="right") - 1
+    runs, first = np.unique(run_of, return_index=True)
+    starts, ends = starts[runs], np.append(starts, len(labels))[runs + 1]
+    rise = np.add.reduceat(weights[labels], first, axis=0, dtype=np.float64)  # (r, R)
+    edges = np.unique(np.concatenate([[0], starts, ends[ends < len(labels)]]))
+    called = np.cumsum(np.add.reduceat(weights, edges, axis=0, dtype=np.float64), axis=0)
+    called = np.vstack([np.zeros_like(called[:1]), called])  # before each edge, and in all
+    edges = np.append(edges, len(labels))
+    before, after = called[np.searchsorted(edges, starts)], called[np.searchsorted(edges, ends)]
 
+    tp_after = np.cumsum(rise, axis=0)
+    fp_before, fp_after = before - (tp_after - rise), after - tp_after
+    p = rise.sum(axis=0)
+    n = called[-1] - p
     with np.errstate(divide="ignore", invalid="ignore"):
-        defined = (p > 0) & (n > 0)
-        rise, run = np.diff(tp, axis=0), np.diff(fp, axis=0)
-        auroc = (run * (tp[1:] + tp[:-1])).sum(axis=0) / (2 * p * n)
-
-        drawn = tp[1:] + fp[1:]
-        auprc = (rise * np.divide(tp[1:], drawn, out=np.zeros_like(drawn), where=drawn > 0)).sum(axis=0) / p
-
-        # the ROC curve's area left of MAX_FPR, the last piece cut where it crosses
-        inside = np.clip(MAX_FPR * n - fp[:-1], 0, run)
-        slope = np.divide(rise, run, out=np.zeros_like(run), where=run > 0)
-        area = (inside * (tp[:-1] + inside * slope / 2)).sum(axis=0) / (p * n)
+        auroc = (rise * (n - (fp_before + fp_after) / 2)).sum(axis=0) / (p * n)
+        auprc = (rise * (tp_after / np.maximum(after, 1))).sum(axis=0) / p
+        # area left of MAX_FPR: what a run adds counts from where it was added, ties along a slope
+        width, left = fp_after - fp_before, np.maximum(MAX_FPR * n - fp_before, 0)
+        area = (rise * np.where(left < width, left**2 / (2 * width), left - width / 2)).sum(axis=0) / (p * n)
         least, most = MAX_FPR**2 / 2, MAX_FPR
         auc01 = (1 + (area - least) / (most - least)) / 2
 
-        hit, false = (decisions @ positive), (decisions @ negative)
-        miss, reject = p - hit, n - false
-        norm = np.sqrt((hit + false) * (hit + miss) * (reject + false) * (reject + miss))
-        mcc = np.where(norm > 0, (hit * reject - false * miss) / norm, 0.0)
+        hit = weights[labels & decisions].sum(axis=0, dtype=np.float64)
+        false = weights[~labels & decisions].sum(axis=0, dtype=np.float64)
+        norm = np.sqrt((hit + false) * p * (n - false + p - hit) * n)
+        mcc = np.where(norm > 0, (hit * n - false * p) / norm, 0.0)
+    defined = (p > 0) & (n > 0)
     values = dict(auroc=auroc, auprc=auprc, auc01=auc01, mcc=mcc)
     return {name: np.where(defined, value, np.nan) for name, value in values.items()}
 

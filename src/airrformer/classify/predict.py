@@ -37,20 +37,18 @@ def predict(model_dir: str | Path, input: str | Path, output: str | Path, device
     output = Path(output)
     rejected = output.with_name(f"{output.name.removesuffix('.tsv')}.rejected.tsv")
 
+    encoder = load_encoder(settings.kind, results, target.encoder, device, "auto")
+    poolings = {target.pooling: config.poolings[target.pooling]}
+    made = dataset_features(parsed.chains, parsed.receptor_ids, dataset, settings, poolings, encoder)
+    features = made[target.pooling]
+    if hash_names(features.names) != description["feature_names_sha256"]:
+        raise UserError(
+            f"{model_dir}: trained on {description['n_features']} features of another version than the "
+            f"{len(features.names)} made here; run `airrformer classify` again"
+        )
     classes = description["classes"]
-    scores = pd.DataFrame(columns=classes, dtype=float)
-    if parsed.receptor_ids:
-        encoder = load_encoder(settings.kind, results, target.encoder, device, "auto")
-        poolings = {target.pooling: config.poolings[target.pooling]}
-        features = dataset_features(parsed.chains, parsed.receptor_ids, dataset, settings, poolings, encoder)
-        features = features[target.pooling]
-        if hash_names(features.names) != description["feature_names_sha256"]:
-            raise UserError(
-                f"{model_dir}: trained on {description['n_features']} features of another version than the "
-                f"{len(features.names)} made here; run `airrformer classify` again"
-            )
-        scores = pd.DataFrame(probabilities(estimator, prepare(features.matrix), len(classes)), columns=classes)
-    scores.insert(0, "receptor_id", pd.Series(parsed.receptor_ids, dtype="string"), allow_duplicates=True)
+    scores = pd.DataFrame(probabilities(estimator, prepare(features.matrix), len(classes)), columns=classes)
+    scores.insert(0, "receptor_id", parsed.receptor_ids, allow_duplicates=True)
     write_table(parsed.rejected, rejected)
     write_table(scores, output)
     logger.info("%s: %d receptors scored; %s: %d left out", output, len(scores), rejected, len(parsed.rejected))

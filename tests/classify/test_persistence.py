@@ -1,0 +1,113 @@
+import json
+import pickle
+import subprocess
+import sys
+import zipfile
+
+import numpy as np
+import pytest
+from sklearn.svm import SVC
+
+from airrformer.classify import classify
+from airrformer.classify.features import read_labelled
+from airrformer.classify.models import probabilities
+from airrformer.classify.persistence import check_encoder, load_model
+from airrformer.errors import UserError
+
+
+@pytest.fixture
+def study(make_study):
+    rng = np.random.default_rng(0)
+    which = rng.integers(0, 2, 60)
+    X = (rng.normal(size=(60, 6)) + which[:, None]).astype(np.float32)
+
+    def make(classifier="logistic"):
+        study = make_study(X, [[["A", "B"][k]] for k in which], classifier=classifier, splits=["random"])
+        classify(study.config, study.target, study.results, study.output)
+        return study
+
+    return make
+
+
+@pytest.mark.parametrize("classifier", ["logistic", "neighbors"])
+def test_the_saved_model_scores_as_it_did(study, classifier):
+    study = study(classifier)
+    estimator, description = load_model(study.output / "model")
+    data = read_labelled(study.config, study.target, study.results)
+    scores = probabilities(estimator, data.X, 2)
+    assert scores[data.Y].mean() > 0.6 > 0.4 > scores[~data.Y].mean()
+    assert description["classes"] == ["A", "B"] and len(description["thresholds"]) == 2
+    assert description["n_features"] == 6 and description["n_receptors"] == 60
+    assert description["encoder"] == {"name": "numbers", "kind": "blosum62", "directory": None, "sha256": None}
+    assert check_encoder(description, study.output / "model").root == str(study.results.root)
+
+
+def test_the_folder_may_move_with_its_results(study, tmp_path):
+    study = study()
+    (tmp_path / "elsewhere").mkdir()
+    moved = study.results.root.rename(tmp_path / "elsewhere" / "results")
+    model = moved / study.output.relative_to(study.results.root) / "model"
+    assert check_encoder(load_model(model)[1], model).root == str(moved)
+
+
+def test_what_is_not_trusted_does_not_load(study):
+    import skops.io
+
+    study = study()
+    path = study.output / "model" / "estimator.skops"
+    skops.io.dump({"f": np.unpackbits, "g": subprocess.run}, path)
+    with pytest.raises(UserError, match="no saved classifier of airrformer"):
+        load_model(study.output / "model")
+    skops.io.dump(SVC(), path)
+    with pytest.raises(UserError, match="holds a SVC, not a classifier"):
+        load_model(study.output / "model")
+    path.write_bytes(pickle.dumps(SVC()))
+    with pytest.raises(UserError, match="no saved classifier of airrformer"):
+        load_model(study.output / "model")
+
+
+def test_no_pickle_within(study):
+    with zipfile.ZipFile(study().output / "model" / "estimator.skops") as archive:
+        assert {name.rsplit(".", 1)[-1] for name in archive.namelist()} <= {"json", "npy", "npz"}
+
+
+def test_a_folder_without_a_model(tmp_path):
+    with pytest.raises(UserError, match="cannot read the model"):
+        load_model(tmp_path)
+
+
+def test_an_encoder_that_changed_or_went(study):
+    study = study()
+    model = study.output / "model"
+    description = json.loads((model / "config.json").read_text())
+    description["encoder"] = {
+        "name": "scratch",
+        "kind": "pretrain",
+        "directory": "encoders/scratch",
+        "sha256": "0" * 64,
+    }
+    with pytest.raises(UserError, match="the encoder of this model is not there"):
+        check_encoder(description, model)
+    weights = study.results.encoder("scratch") / "model.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.write_bytes(b"other")
+    with pytest.raises(UserError, match="not the weights that the model was trained on"):
+        check_encoder(description, model)
+
+
+def test_the_card_says_what_a_reader_needs(study):
+    card = (study().output / "card.md").read_text()
+    for expected in ("# toy/numbers/mean/logistic", "| A |", "| random | **macro** |", "Not for", "95 % bootstrap"):
+        assert expected in card
+
+
+def test_a_job_that_trains_does_not_import_torch(study):
+    study = study()
+    code = (
+        "import sys; from airrformer.classify import classify; from airrformer.config import Target, load_config; "
+        "from airrformer.paths import Results; a = sys.argv; "
+        "classify(load_config(a[1]), Target(*a[2].split('/')), Results(a[3]), a[4]); "
+        "assert 'torch' not in sys.modules"
+    )
+    arguments = [study.config.whole(), "/".join(study.target), str(study.results.root), str(study.output)]
+    subprocess.run([sys.executable, "-c", code, *arguments], check=True, timeout=300)

@@ -1,0 +1,88 @@
+"""From sequences to scores with the demo's own data: the whole way through parse, embed, classify and predict."""
+
+import gzip
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from airrformer.classify import classify, predict
+from airrformer.classify.metrics import auroc_by_column
+from airrformer.config import Target, load_config
+from airrformer.embed.stage import embed_dataset
+from airrformer.errors import UserError
+from airrformer.parse import parse_dataset
+from airrformer.paths import Results
+
+DATA = Path(__file__).parents[2] / "data"
+CLASSES = ["YLQPRTFLL", "KTFPPTEPK"]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    """Results trained on half of two classes of the demo; the other half stays unseen, as (header, sequence)."""
+    folder = tmp_path_factory.mktemp("predict")
+    labels = pd.read_csv(DATA / "sars2_tcr.labels.tsv", sep="\t").set_index("receptor_id")["epitope"]
+    with gzip.open(DATA / "sars2_tcr.fasta.gz", "rt") as file:
+        records = [record.split("\n")[:2] for record in file.read().split(">")[1:]]
+    records = [(header, s) for header, s in records if labels.get(header.split("|")[0]) in CLASSES]
+    seen, unseen = records[::2], records[1::2]
+    (folder / "seen.fasta").write_text("".join(f">{header}\n{s}\n" for header, s in seen))
+    ids = [header.split("|")[0] for header, _ in seen]
+    labels[ids].to_csv(folder / "seen.tsv", sep="\t")
+    config = load_config(
+        {
+            "datasets": {
+                "tcr": {
+                    "sequences": str(folder / "seen.fasta"),
+                    "id": "{receptor_id}|{locus}|{v_call}|{junction_aa}|{j_call}",
+                    "receptor": "TCR",
+                    "chains": ["TRB"],
+                    "labels": {"path": str(folder / "seen.tsv"), "column": "epitope", "classes": CLASSES},
+                }
+            },
+            "encoders": {"kmer": {"kind": "kmer"}, "blosum": {"kind": "blosum62"}},
+            "poolings": {"counts": {"kind": "counts"}, "cdr3": {"kind": "mean", "region": "cdr3"}},
+            "classifiers": {"logistic": {"kind": "logistic_regression"}, "near": {"kind": "k_nearest_neighbors"}},
+            "evaluation": {"splits": ["random"], "bootstrap": 100},
+        }
+    )
+    results = Results(folder / "results")
+    parse_dataset(config.datasets["tcr"], results.dataset("tcr"))
+    for target in (Target("tcr", "kmer", "counts", "logistic"), Target("tcr", "blosum", "cdr3", "near")):
+        embed_dataset(config, "tcr", target.encoder, results)
+        classify(config, target, results, results.classifier(*target))
+    return results, unseen, labels
+
+
+@pytest.mark.parametrize("target", ["kmer/counts/logistic", "blosum/cdr3/near"])
+def test_unseen_receptors_one_row_each_in_order(study, tmp_path, target):
+    results, unseen, labels = study
+    new = tmp_path / "new.fasta.gz"
+    with gzip.open(new, "wt") as file:
+        file.write("".join(f">{header}\n{s}\n" for header, s in unseen))
+        file.write(">broken|TRB|TRBV9*01|CASSF|TRBJ2-1*01\nCAS1SF\n")
+    output = tmp_path / "scores.tsv"
+    predict(results.root / "tcr" / target / "model", new, output)
+    scores = pd.read_csv(output, sep="\t")
+    assert scores.columns.tolist() == ["receptor_id", *CLASSES]
+    assert scores["receptor_id"].tolist() == [header.split("|")[0] for header, _ in unseen]
+    assert scores[CLASSES].min().min() >= 0 and scores[CLASSES].max().max() <= 1
+    truth = np.array([[labels[i] == name for name in CLASSES] for i in scores["receptor_id"]])
+    assert auroc_by_column(truth, scores[CLASSES].to_numpy()).min() > 0.75
+    rejected = pd.read_csv(tmp_path / "scores.rejected.tsv", sep="\t")
+    assert rejected["id"].str.contains("broken").tolist() == [True]
+
+
+def test_mistakes_leave_no_file(study, tmp_path):
+    results, _, _ = study
+    model = results.root / "tcr" / "kmer/counts/logistic" / "model"
+    with pytest.raises(UserError):
+        predict(model, tmp_path / "absent.fasta", tmp_path / "out.tsv")
+    with pytest.raises(UserError, match="cannot read the model"):
+        predict(tmp_path, tmp_path / "absent.fasta", tmp_path / "out.tsv")
+    (tmp_path / "new.fasta").write_text(">broken|TRB|TRBV9*01|CASSF|TRBJ2-1*01\nCAS1SF\n")
+    with pytest.raises(UserError, match="no receptor is left"):
+        predict(model, tmp_path / "new.fasta", tmp_path / "out.tsv")
+    assert [path.name for path in tmp_path.iterdir()] == ["new.fasta"]
