@@ -6,6 +6,11 @@ import re
 import sys
 from pathlib import Path
 
+try:
+    import airrformer
+except ModuleNotFoundError:
+    sys.exit(f"airrformer is not installed for {sys.executable}, which runs Snakemake; run: pip install -e .")
+
 from airrformer.config import PretrainEncoder, PublishedEncoder, load_config
 from airrformer.core.weights import find_local
 from airrformer.embed.checkpoints import model_name

@@ -24,6 +24,7 @@ rule explain_map:
         " --encoder {wildcards.encoder} > {log} 2>&1"
 
 
+# A few positions of one chain: the CPU is enough, also for an encoder that was trained on a GPU.
 rule explain_masked:
     input:
         encoder_files,
@@ -47,4 +48,4 @@ rule explain_masked:
         version=STAGE_VERSIONS["explain_masked"],
     shell:
         '"$AIRRFORMER_PYTHON" -m airrformer explain masked --encoder $(dirname {output}) --sequence {params.sequence:q}'
-        " --region {params.region:q} --output {output} > {log} 2>&1"
+        " --region {params.region:q} --output {output} --device cpu > {log} 2>&1"
