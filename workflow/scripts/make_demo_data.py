@@ -174,8 +174,13 @@ def make_antibody(wheel_path: Path, table: Path, output: Path) -> None:
 
 def write_gzip(path: Path, lines: list[str]) -> None:
     """Gzip without a name and a time, so that the same lines give the same bytes."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(gzip.compress(("\n".join(lines) + "\n").encode(), compresslevel=9, mtime=0))
+    # GzipFile, not gzip.compress: the header of the latter differs between versions of Python.
+    with (
+        replacing(path) as temporary,
+        temporary.open("wb") as raw,
+        gzip.GzipFile("", "wb", compresslevel=9, fileobj=raw, mtime=0) as handle,
+    ):
+        handle.write(("\n".join(lines) + "\n").encode())
 
 
 if __name__ == "__main__":
