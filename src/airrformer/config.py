@@ -142,6 +142,9 @@ class TrainSettings(Strict):
     patience: Annotated[int, Field(ge=1)] = Field(5, description="validations without progress before it stops")
 
 
+TRAIN_FOLDS = "train_folds"
+
+
 class PretrainEncoder(_Encoder):
     """An encoder trained from scratch in this run."""
 
@@ -411,7 +414,7 @@ class Config(Strict):
                 encoder.pop("if_unreachable", None)
             if encoder["kind"] == "pretrain" and not training:
                 del encoder["model"], encoder["train"]
-                if encoder["corpus"] != "train_folds":
+                if encoder["corpus"] != TRAIN_FOLDS:
                     encoder["corpus"] = []
         if seed:
             chosen["seed"] = self.seed

@@ -57,13 +57,16 @@ class Results:
     def features(self, dataset: str, encoder: str, pooling: str) -> Path:
         return self.embedding(dataset, encoder) / pooling / "features.parquet"
 
-    # With `corpus: train_folds` there is an encoder for each test fold, which never saw its receptors.
+    # With `corpus: train_folds` there is an encoder for each fold, which never saw the receptors tested in it.
 
-    def fold_encoder(self, encoder: str, split: str, seed: int, fold: int) -> Path:
-        return self.encoder(encoder) / "folds" / f"{split}_{seed}_{fold}"
+    def fold_encoders(self, encoder: str) -> Path:
+        return self.encoder(encoder) / "folds"
 
-    def fold_features(self, dataset: str, encoder: str, split: str, seed: int, fold: int, pooling: str) -> Path:
-        return self.embedding(dataset, encoder) / "folds" / f"{split}_{seed}_{fold}" / f"{pooling}.parquet"
+    def folds(self, dataset: str, encoder: str) -> Path:
+        return self.embedding(dataset, encoder) / "folds"
+
+    def fold_features(self, dataset: str, encoder: str, fold: str, pooling: str) -> Path:
+        return self.folds(dataset, encoder) / fold / f"{pooling}.parquet"
 
     def map(self, dataset: str, encoder: str, pooling: str) -> Path:
         return self.embedding(dataset, encoder) / pooling / "map.tsv"
@@ -78,6 +81,15 @@ class Results:
     @property
     def report(self) -> Path:
         return Path(self.root) / "report.html"
+
+
+def fold_name(split: str, seed: int, fold: int) -> str:
+    """The folder of one fold's encoder and of its features.
+
+    >>> fold_name("group", 1, 0)
+    'group_1_0'
+    """
+    return f"{split}_{seed}_{fold}"
 
 
 @contextmanager

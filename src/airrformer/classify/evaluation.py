@@ -156,10 +156,11 @@ def _test(split, data: Labelled, dataset, evaluation, settings) -> Tested:
         for fold in range(evaluation.folds):
             test = folds[s] == fold
             train = ~test
+            X = data.for_fold(split, seed, fold)
             inner = _inner_folds([group for group, used in zip(groups, train) if used], data.Y[train], f"{seed}/{fold}")
-            fitted = fit(settings, data.X[train], data.Y[train], inner)
+            fitted = fit(settings, X[train], data.Y[train], inner)
             # what the file says is what is judged: scores are rounded to float32 before anything is computed from them
-            scores[s, test] = fitted.scores(data.X[test])
+            scores[s, test] = fitted.scores(X[test])
             decisions[s, test] = fitted.decide(scores[s, test])
             chosen.append({"seed": seed, "fold": fold, **fitted.chosen})
     return Tested(folds, scores, decisions, chosen, groups)

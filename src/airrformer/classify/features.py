@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from airrformer.config import Config, Target
+from airrformer.config import TRAIN_FOLDS, Config, Target
 from airrformer.embed.store import read_features
 from airrformer.errors import UserError
-from airrformer.paths import Results
+from airrformer.paths import Results, fold_name
 from airrformer.receptors.splits import class_lists
 from airrformer.receptors.tables import read_chains, read_receptors
+
+Matrix = np.ndarray | sparse.csr_array
 
 # Labels that say "does not bind" where there is but one other class: no class of their own.
 NEGATIVE_LABELS = ("0", "-1")
@@ -24,15 +28,18 @@ class Labelled:
     """n labelled receptors, sorted by id, so that no result depends on the order of the input.
 
     X: float64 (n, D), dense or ``csr_array``; Y: bool (n, K), receptor by class; a receptor may have several.
+    ``for_fold(split, seed, fold)``: what a fold's models learn from and are tested on; X, or with
+    ``corpus: train_folds`` the vectors of an encoder that never saw the receptors tested in that fold.
     """
 
     receptors: pd.DataFrame
     chains: pd.DataFrame
-    X: np.ndarray | sparse.csr_array
+    X: Matrix
     Y: np.ndarray
     classes: list[str]
     feature_names: list[str]
     unlabelled: int
+    for_fold: Callable[[str, int, int], Matrix]
 
     @property
     def ids(self) -> list[str]:
@@ -51,25 +58,37 @@ def read_labelled(config: Config, target: Target, results: Results) -> Labelled:
     unlabelled = int((~labelled).sum())
     receptors = receptors[labelled].sort_values("receptor_id", kind="stable").reset_index(drop=True)
 
-    path = results.features(*target[:3])
-    features = read_features(path)
-    row_of = {receptor: row for row, receptor in enumerate(features.receptor_ids)}
-    missing = [receptor for receptor in receptors["receptor_id"] if receptor not in row_of]
-    if missing:
-        raise UserError(
-            f"{path}: no features for {len(missing)} of {len(receptors)} receptors (such as {', '.join(missing[:3])}); "
-            "it is older than receptors.parquet: run `airrformer embed` again"
-        )
-    X = prepare(features.matrix)[[row_of[receptor] for receptor in receptors["receptor_id"]]]
+    ids = receptors["receptor_id"].tolist()
+    X, names = _rows(results.features(*target[:3]), ids)
+    by_fold = getattr(config.encoders[target.encoder], "corpus", None) == TRAIN_FOLDS
+
+    def for_fold(split: str, seed: int, fold: int) -> Matrix:
+        if not by_fold:
+            return X
+        return _rows(results.fold_features(*target[:2], fold_name(split, seed, fold), target.pooling), ids)[0]
+
     labels = class_lists(receptors)
     classes = name_classes(labels, dataset.labels.classes if dataset.labels else None)
     Y = np.array([[name in names for name in classes] for names in labels], dtype=bool).reshape(len(labels), -1)
     chains = read_chains(results.chains(target.dataset))
     chains = chains[chains["receptor_id"].isin(set(receptors["receptor_id"]))]
-    return Labelled(receptors, chains, X, Y, classes, features.names, unlabelled)
+    return Labelled(receptors, chains, X, Y, classes, names, unlabelled, for_fold)
 
 
-def prepare(matrix: np.ndarray | sparse.csr_array) -> np.ndarray | sparse.csr_array:
+def _rows(path: Path, ids: list[str]) -> tuple[Matrix, list[str]]:
+    """The features of ``ids``, in their order, and the names of the columns."""
+    features = read_features(path)
+    row_of = {receptor: row for row, receptor in enumerate(features.receptor_ids)}
+    missing = [receptor for receptor in ids if receptor not in row_of]
+    if missing:
+        raise UserError(
+            f"{path}: no features for {len(missing)} of {len(ids)} receptors (such as {', '.join(missing[:3])}); "
+            "it is older than receptors.parquet: run `airrformer embed` again"
+        )
+    return prepare(features.matrix)[[row_of[receptor] for receptor in ids]], features.names
+
+
+def prepare(matrix: Matrix) -> Matrix:
     """float64, and for sparse features the 32-bit indices that scikit-learn asks for."""
     if not sparse.issparse(matrix):
         return matrix.astype(np.float64)

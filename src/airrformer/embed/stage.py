@@ -12,10 +12,10 @@ import numpy as np
 import pandas as pd
 from safetensors.numpy import save_file
 
-from airrformer.config import Config
+from airrformer.config import TRAIN_FOLDS, Config
 from airrformer.embed.encoders import ResidueEncoder, load
 from airrformer.embed.features import dataset_features
-from airrformer.embed.store import write_features
+from airrformer.embed.store import Features, write_features
 from airrformer.errors import UserError
 from airrformer.parse.sequences import read_sequences
 from airrformer.paths import Results, replacing
@@ -27,20 +27,30 @@ logger = logging.getLogger(__name__)
 def embed_dataset(
     config: Config, dataset: str, encoder: str, results: Results, device: str = "auto", precision: str = "auto"
 ) -> None:
-    """Write the features of every pooling in ``config`` that fits, and the residues where they are to be kept."""
+    """Write the features of every pooling in ``config`` that fits, and the residues where they are to be kept.
+
+    With ``corpus: train_folds`` also those of each fold's encoder, for the classifiers that are tested in that fold.
+    """
     settings = config.encoders[encoder]
     poolings = {name: p for name, p in config.poolings.items() if config.fits(dataset, encoder, name)}
     chains, receptors = read_chains(results.chains(dataset)), read_receptors(results.receptors(dataset))
+    ids = receptors["receptor_id"].tolist()
+
+    def features(loaded: ResidueEncoder | None) -> dict[str, Features]:
+        return dataset_features(chains, ids, config.datasets[dataset], settings, poolings, loaded)
+
     loaded = load_encoder(settings.kind, results, encoder, device, precision)
-    features = dataset_features(
-        chains, receptors["receptor_id"].tolist(), config.datasets[dataset], settings, poolings, loaded
-    )
-    if config.keep_residues and loaded is not None:
-        _write_residues(loaded, chains["sequence_aa"].tolist(), settings, results.residues(dataset, encoder))
-    for name, made in features.items():
+    for name, made in features(loaded).items():
         path = results.features(dataset, encoder, name)
         write_features(made, path)
         logger.info("%s: %d receptors x %d features; open with pandas.read_parquet", path, *made.matrix.shape)
+    if config.keep_residues and loaded is not None:
+        _write_residues(loaded, chains["sequence_aa"].tolist(), settings, results.residues(dataset, encoder))
+    if getattr(settings, "corpus", None) == TRAIN_FOLDS:
+        for folder in sorted(results.fold_encoders(encoder).iterdir()):
+            for name, made in features(load(folder, None, device, precision)).items():
+                write_features(made, results.fold_features(dataset, encoder, folder.name, name))
+            logger.info("fold %s: features from its own encoder", folder.name)
 
 
 def embed_file(
@@ -56,7 +66,7 @@ def embed_file(
     """Vectors of the sequences in ``input``: a row a record, in its order, with ``sequence_id`` beside the numbers.
 
     ``output`` ends in .parquet or .csv (columns sequence_id, <encoder>_0, ...) or .npz (arrays ids, X). What could
-    not be read is listed in ``<output>.rejected.tsv``.
+    not be read is listed in ``FILE.rejected.tsv`` beside it.
     """
     output = Path(output)
     if output.suffix not in (".parquet", ".npz", ".csv"):
@@ -79,7 +89,7 @@ def embed_file(
                 table.to_csv(temporary, index=False, lineterminator="\n")
     how = {".parquet": "pandas.read_parquet", ".csv": "pandas.read_csv", ".npz": "numpy.load"}[output.suffix]
     logger.info("%s: %d sequences x %d numbers; open with %s", output, *vectors.shape, how)
-    rejected = output.with_name(f"{output.name}.rejected.tsv")
+    rejected = output.with_suffix(".rejected.tsv")
     write_table(found.rejected, rejected)
     if left_out := len(found.rejected):
         logger.warning("%d of %d records were left out; see %s", left_out, left_out + len(found.ids), rejected)

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from airrformer.config import Config, PretrainEncoder
+from airrformer.config import TRAIN_FOLDS, Config, PretrainEncoder
 from airrformer.core import weights
 from airrformer.errors import UserError
-from airrformer.paths import Results, write_json, write_text
+from airrformer.paths import Results, fold_name, write_json, write_text
 from airrformer.pretrain.card import write_card
 from airrformer.pretrain.corpus import Corpus, build_corpus, encode_all
 from airrformer.pretrain.regions import Unigrams, measure
@@ -35,7 +35,7 @@ def pretrain_encoder(
     """Train the encoder ``name`` of the config on its parsed datasets in ``results``; see ``pretrain``."""
     settings = _settings(config, name)
     datasets = settings.corpus
-    if datasets == "train_folds":
+    if datasets == TRAIN_FOLDS:
         datasets = [d for d, dataset in config.datasets.items() if dataset.labels and _fits(dataset, settings)]
     chains = {dataset: read_chains(results.chains(dataset)) for dataset in datasets}
     receptors = {dataset: read_receptors(results.receptors(dataset)) for dataset in datasets}
@@ -63,7 +63,7 @@ def pretrain(
         raise UserError(f"encoders.{name}.corpus: no dataset to train on; name at least one")
     place = Place.choose(device, precision)
     with _whole_folder(Path(output)) as folder:
-        if settings.corpus == "train_folds":
+        if settings.corpus == TRAIN_FOLDS:
             if receptors is None:
                 raise ValueError("corpus: train_folds needs the receptors tables: they say who is tested in which fold")
             for fold, excluded in folds_and_tested(config, chains, receptors):
@@ -111,7 +111,7 @@ def folds_and_tested(
                     log.warning("%s: %s; no encoders for the folds of this split", name, reason)
             for fold in range(evaluation.folds if folds else 0):
                 yield (
-                    f"{split}_{seed}_{fold}",
+                    fold_name(split, seed, fold),
                     {name: set(receptors[name]["receptor_id"][of == fold]) for name, of in folds.items()},
                 )
 
