@@ -205,7 +205,7 @@ def test_airr_table_without_residues_is_rebuilt(tmp_path):
         "b\tTRBV19\tTRBJ2-7\tcassirssyeqyf\t\n"
         "c\tTRBV12-1\tTRBJ2-7\tCASSF\tTRUE\n"
         "d\tTRBV19\t\tCASSF\t1\n"
-        "e\tTRBV20-1\tTRBJ2-7\tNone\ttrue\n"
+        "e\tTRBV7-9\tTRBJ2-7\tNone\ttrue\n"
         "f\tTRBV19\tTRBJ2-7\tCASSF\tfalse\n"
         "g\tTRBV6-2,TRBV6-3\tTRBJ2-7\tCASSF\ttrue\n"
         "h\tTRBV19\tTRBJ2-7\tCASSF\ttrue\textra\n"

@@ -134,7 +134,15 @@ def germline_v(v_call: str, species: str = "homosapiens") -> GermlineV:
         # CDR1 and CDR2 are what lies between the frameworks: a few entries lack or shorten the CDR fields themselves.
         two = v.find(fwr2, len(fwr1))
         three = v.find(fwr3, two + len(fwr2))
-        if fwr1 and fwr2 and fwr3.endswith("C") and v.startswith(fwr1) and two > 0 and three > 0 and "*" not in v:
+        if (
+            fwr1
+            and fwr2
+            and fwr3.endswith("C")
+            and v.startswith(fwr1)
+            and two > 0
+            and three > 0
+            and "*" not in v[: three + len(fwr3)]
+        ):
             end = three + len(fwr3)
             bounds = {
                 "fwr1": (0, len(fwr1)),
