@@ -119,6 +119,16 @@ def test_no_header_fits_the_template(tmp_path):
     assert parsed.receptor_ids == ["x"] and "first word" in parsed.notes[0]
 
 
+def test_a_new_table_may_have_airr_names(tmp_path):
+    path = tmp_path / "new.csv"
+    path.write_text("sequence_id,junction_aa\nx,CASSLGF\n")
+    settings = dataset(path, columns={"receptor_id": "clone", "junction_aa": "CDR3b"})
+    with pytest.raises(UserError, match="no column 'clone'"):
+        parse_dataset(settings, tmp_path / "out")
+    parsed = parse_input(path, settings)
+    assert parsed.receptor_ids == ["x"] and "AIRR names" in parsed.notes[0]
+
+
 def test_a_tcr_chain_among_others_is_told_by_numbering(tmp_path):
     chains, rejected, _ = parse(tmp_path, f">a\n{TRA}\n>b\n{TRB}\n")
     assert list(chains.receptor_id) == ["b"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections import Counter
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -111,13 +112,13 @@ def parse_dataset(dataset: Dataset, output: str | Path, workers: int = 1, strict
     return summary
 
 
-def parse_input(path: str | Path, dataset: Dataset, workers: int = 1, strict: bool = False) -> Parsed:
+def parse_input(path: str | Path, dataset: Dataset, workers: int | None = None, strict: bool = False) -> Parsed:
     """Parse new sequences as those of ``dataset`` (its receptor, chains, header template and columns), unlabelled.
 
     A FASTA file whose headers have not the template's form is read too: the first word is then the receptor's id. A
-    table that lacks the dataset's own columns is read under AIRR names.
+    table that lacks the dataset's own columns is read under AIRR names. ``workers``: default, all CPUs.
     """
-    return parse_files([str(path)], dataset, workers, strict, any_header=True)
+    return parse_files([str(path)], dataset, workers or os.cpu_count() or 1, strict, any_header=True)
 
 
 def parse_files(

@@ -55,8 +55,8 @@ def read_records(path: str, dataset: Dataset, any_header: bool = False) -> Input
     """Read one FASTA, CSV or TSV file.
 
     Args:
-        any_header: where no header has the form that the dataset gives, take the first word instead (new files for a
-            trained model); otherwise that is a mistake.
+        any_header: for new files of a trained model: where no header has the form that the dataset gives, or a table
+            has not its columns, the first word and AIRR names are taken instead; otherwise that is a mistake.
 
     Raises:
         UserError: nothing of the file can be read as what it should be.
@@ -111,13 +111,15 @@ def _fasta_record(path: str, record: FastaRecord, fields: dict[str, str], molecu
 
 
 def _from_table(source: Text, dataset: Dataset, any_header: bool) -> Input:
-    table = read_table(source, dataset.columns)
+    table, columns = _read_under_our_names(source, dataset, any_header)
     rows = [row.values for row in table.rows if row.values is not None]
     # cell_id joins the chains of a cell, but bulk repertoires leave it empty; then a rearrangement is a receptor.
     names = [name for name in ("receptor_id", "cell_id", "sequence_id") if any(name in row for row in rows)]
     if not table.rows:
         raise UserError(f"{source.path}: the table has a header and no rows")
     column, molecule, notes = _sequence_column(table, rows, dataset)
+    if columns != (dataset.columns or {}):
+        notes.append(f"{source.path}: has not the columns of the dataset; read under AIRR names")
     if not names:
         notes.append(
             f"{source.path}: no column receptor_id, cell_id or sequence_id with values: each row is a receptor, its id "
@@ -127,7 +129,7 @@ def _from_table(source: Text, dataset: Dataset, any_header: bool) -> Input:
     found = Input(notes=notes)
     for row in table.rows:
         if row.values is None:
-            reason = f"row has {len(row.cells)} cells, the header {len(table.header) - len(dataset.columns or {})}"
+            reason = f"row has {len(row.cells)} cells, the header {len(table.header) - len(columns)}"
             found.rejected.append(Rejection(source.path, row.line, row.cells[0], reason, "\t".join(row.cells)[:200]))
             continue
         receptor_id = row.values.get(names[0]) if names else f"{Path(source.path).name}:{row.line}"
@@ -140,6 +142,17 @@ def _from_table(source: Text, dataset: Dataset, any_header: bool) -> Input:
             sequence, kind = row.values["sequence"], "nucleotide"
         found.records.append(Record(source.path, row.line, identity, receptor_id, row.values, sequence, kind, rebuild))
     return found
+
+
+def _read_under_our_names(source: Text, dataset: Dataset, any_header: bool) -> tuple[Table, dict[str, str]]:
+    """The table and the column map that it was read with: a new file may have AIRR names instead of the dataset's."""
+    columns = dataset.columns or {}
+    try:
+        return read_table(source, columns), columns
+    except UserError:
+        if not (any_header and columns):
+            raise
+        return read_table(source), {}
 
 
 def _sequence_column(table: Table, rows: list[dict[str, str]], dataset: Dataset) -> tuple[str, Molecule, list[str]]:
