@@ -40,7 +40,7 @@ def problem(m, levels, seed, share=0.2):
 @pytest.mark.parametrize("share", [0.05, 0.5, 0.9])
 def test_equal_to_sklearn_in_every_resample(levels, share):
     labels, scores, decisions = problem(150, levels, 3, share)
-    weights = bootstrap_weights(150, 30, seed=1)
+    weights = bootstrap_weights(150, 12, seed=1)
     found = weighted_metrics(labels, scores, decisions, weights)
     for r in range(weights.shape[1]):
         if not weights[labels, r].any():

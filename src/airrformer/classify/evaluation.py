@@ -38,7 +38,7 @@ from airrformer.receptors.distances import (
     unique,
     whole_chain,
 )
-from airrformer.receptors.splits import CannotSplit, assign_folds, deal, group_name, missing_groups, split_groups
+from airrformer.receptors.splits import CannotSplit, deal, folds_of_groups, group_name, missing_groups, split_groups
 from airrformer.receptors.tables import write_table
 
 logger = logging.getLogger(__name__)
@@ -76,6 +76,7 @@ def _classify(config: Config, target: Target, results: Results, output: Path) ->
         raise UserError(f"dataset {target.dataset}: no class is large enough to be judged ({reasons})")
     notes = _notes(data, dataset, evaluation)
     weights = bootstrap_weights(len(data.ids), evaluation.bootstrap, config.seed)
+    likeness = _likeness(data)
 
     splits, predictions, groups = {}, [], {}
     for split in evaluation.splits:
@@ -86,7 +87,8 @@ def _classify(config: Config, target: Target, results: Results, output: Path) ->
             splits[split] = {"skipped": str(reason)}
             continue
         groups[split] = tested.groups
-        splits[split] = _judge(split, data, tested, weights, group_name(dataset, evaluation))
+        leakage = _leakage(likeness, tested.folds)
+        splits[split] = _judge(split, data, tested, weights, leakage, group_name(dataset, evaluation))
         notes += _undefined(split, data, tested)
         predictions.append(_prediction_table(split, data, tested, evaluation.seeds))
         value = splits[split]["macro"]["auroc"]["value"]
@@ -152,7 +154,7 @@ def _test(split, data: Labelled, dataset, evaluation, settings) -> Tested:
     decisions = np.zeros((S, n, K), dtype=bool)
     chosen = []
     for s, seed in enumerate(evaluation.seeds):
-        folds[s] = assign_folds(split, data.receptors, data.chains, dataset, evaluation, seed)
+        folds[s] = folds_of_groups(split, groups, data.receptors, evaluation.folds, seed)
         for fold in range(evaluation.folds):
             test = folds[s] == fold
             train = ~test
@@ -175,7 +177,9 @@ def _inner_folds(groups: list[str], Y: np.ndarray, seed: str) -> np.ndarray:
     return deal(groups, Y, INNER_FOLDS, f"inner/{seed}")
 
 
-def _judge(split, data: Labelled, tested: Tested, weights: np.ndarray, group: str | None) -> dict:
+def _judge(
+    split, data: Labelled, tested: Tested, weights: np.ndarray, leakage: dict[str, int], group: str | None
+) -> dict:
     """One entry of ``splits`` in metrics.json."""
     by_class = np.stack([_class_metrics(data.Y[:, k], k, tested, weights) for k in range(len(data.classes))])
     classes = {}
@@ -190,7 +194,7 @@ def _judge(split, data: Labelled, tested: Tested, weights: np.ndarray, group: st
         "n_tested": len(data.ids),
         "n_groups": len(set(tested.groups)) if split != "random" else None,
         "group": group if split == "group" else None,
-        "leakage": _leakage(data, tested.folds),
+        "leakage": leakage,
         "classes": classes,
         "macro": {"prevalence": float(np.mean(prevalences)) if prevalences else None}
         | {metric: interval(macro[i]) for i, metric in enumerate(METRICS)},
@@ -211,17 +215,18 @@ def _class_metrics(labels: np.ndarray, k: int, tested: Tested, weights: np.ndarr
     return mean_defined(np.array(found)) if found else np.full((len(METRICS), weights.shape[1]), np.nan)
 
 
-def _leakage(data: Labelled, folds: np.ndarray) -> dict[str, int]:
-    """How many test rows have the same chains, or CDR3s at most one edit apart in all, in a training fold."""
+def _likeness(data: Labelled) -> list[tuple[str, int, np.ndarray, Pairs]]:
+    """By the name of a leak: how many items there are, the item of each receptor (n,), and which items are alike."""
     names = chain_names(data.chains)
     same, same_of = unique(chain_strings(data.ids, data.chains, names, whole_chain))
     near, near_of = unique(chain_strings(data.ids, data.chains, names, cdr3_or_chain))
-    pairs = neighbour_pairs(near, 1)
-    exact = distance_1 = 0
-    for of_seed in folds:
-        exact += int(_in_another_fold(len(same), same_of, NO_PAIRS, of_seed).sum())
-        distance_1 += int(_in_another_fold(len(near), near_of, pairs, of_seed).sum())
-    return {"exact": exact, "distance_1": distance_1, "of": int(folds.size)}
+    return [("exact", len(same), same_of, NO_PAIRS), ("distance_1", len(near), near_of, neighbour_pairs(near, 1))]
+
+
+def _leakage(likeness: list[tuple[str, int, np.ndarray, Pairs]], folds: np.ndarray) -> dict[str, int]:
+    """How many test rows have the same chains, or CDR3s at most one edit apart in all, in a training fold."""
+    found = {name: sum(int(_in_another_fold(*items, row).sum()) for row in folds) for name, *items in likeness}
+    return found | {"of": int(folds.size)}
 
 
 def _in_another_fold(items: int, item_of: np.ndarray, pairs: Pairs, folds: np.ndarray) -> np.ndarray:

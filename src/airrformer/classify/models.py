@@ -24,6 +24,7 @@ from airrformer.classify.metrics import auroc_by_column, best_threshold, mean_de
 from airrformer.config import Classifier, LogisticRegressionClassifier, NearestNeighborsClassifier
 
 INNER_FOLDS = 3
+_AT_ONCE = 5_000_000  # distances held at a time
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,16 @@ def _neighbors(settings: NearestNeighborsClassifier, point: dict, X) -> Pipeline
 
 def _neighbors_scores(settings: NearestNeighborsClassifier, grid: list[dict], X, Y, X_test) -> np.ndarray:
     scaler = _scaler(X).fit(X)
-    distances = cosine_distances(scaler.transform(X_test), scaler.transform(X))  # (m, n), once for every k and class
+    X, X_test = scaler.transform(X), scaler.transform(X_test)
+    step = max(1, _AT_ONCE // X.shape[0])
+    return np.concatenate(
+        [_votes(grid, X, Y, X_test[start : start + step]) for start in range(0, X_test.shape[0], step)], axis=1
+    )
+
+
+def _votes(grid: list[dict], X, Y, X_test) -> np.ndarray:
+    """The share of each class among the nearest, weighted by closeness (G, m, K); one look serves every k and class."""
+    distances = cosine_distances(X_test, X)  # (m, n)
     nearest = np.argsort(distances, axis=1, kind="stable")[:, : max(point["n_neighbors"] for point in grid)]
     closeness = _closeness(np.take_along_axis(distances, nearest, axis=1))
     votes = np.cumsum(closeness[:, :, None] * Y[nearest], axis=1)  # (m, k, K)

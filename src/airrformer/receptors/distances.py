@@ -20,6 +20,9 @@ from scipy.sparse.csgraph import connected_components
 from airrformer.receptors.tables import CHAIN_LOCI
 
 BLOCK = 1024  # rows compared at once: 1024 x 100,000 distances are 400 MB
+_COLUMNS = (
+    "receptor_id", "chain", "sequence_aa", "junction_aa", "cdr3_start", "cdr3_end", "fwr1_start", "fwr4_end",
+)  # fmt: skip
 
 Pairs = tuple[np.ndarray, np.ndarray]  # positions i and j, int64
 NO_PAIRS: Pairs = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
@@ -36,9 +39,10 @@ def chain_strings(
 ) -> list[tuple[str, ...]]:
     """``string_of(row)`` of each chain of each receptor, in the order of ``receptor_ids`` and ``names``.
 
-    A chain that a receptor lacks is the empty string. ``row`` is a named tuple of the chains table.
+    A chain that a receptor lacks is the empty string. ``row`` is a named tuple with ``_COLUMNS`` of the chains table.
     """
-    found = {(row.receptor_id, row.chain): string_of(row) for row in chains.itertuples(index=False)}
+    rows = chains.loc[:, list(_COLUMNS)].itertuples(index=False)
+    found = {(row.receptor_id, row.chain): string_of(row) for row in rows}
     return [tuple(found.get((receptor, name), "") for name in names) for receptor in receptor_ids]
 
 

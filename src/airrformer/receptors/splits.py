@@ -38,16 +38,21 @@ def assign_folds(
     is a group of its own. In each split every class is spread over the folds as evenly as its groups allow.
     Raises ``CannotSplit`` when there are no groups or fewer than folds.
     """
-    labels = class_lists(receptors)
-    labelled = np.array([bool(names) for names in labels], dtype=bool)
+    labelled = np.array([bool(names) for names in class_lists(receptors)], dtype=bool)
     folds = np.full(len(receptors), -1, dtype=np.int64)
     if labelled.any():
         chosen = receptors[labelled]
         groups = split_groups(split, chosen, chains, dataset, evaluation)
-        classes = sorted({name for names in labels for name in names})
-        membership = np.array([[name in names for name in classes] for names in labels if names])
-        folds[labelled] = deal(groups, membership, evaluation.folds, seed, split)
+        folds[labelled] = folds_of_groups(split, groups, chosen, evaluation.folds, seed)
     return folds
+
+
+def folds_of_groups(split: str, groups: Sequence[str], receptors: pd.DataFrame, folds: int, seed: int) -> np.ndarray:
+    """As ``assign_folds``, for labelled receptors whose ``split_groups`` are at hand."""
+    labels = class_lists(receptors)
+    classes = sorted({name for names in labels for name in names})
+    membership = np.array([[name in names for name in classes] for names in labels])
+    return deal(groups, membership, folds, seed, split)
 
 
 def class_lists(receptors: pd.DataFrame) -> list[list[str]]:
