@@ -72,19 +72,20 @@ def headline(study: Study) -> list[Markup]:
     said = Markup("On <strong>{}</strong> the best model ({}) reaches a macro AUROC of {}").format(
         study.name, target_name(best), listing(parts)
     )
-    stricter = [split for split in study.splits if split != "random"]
-    drops = [difference(study.auroc(best, "random"), study.auroc(best, split)) for split in stricter]
-    if "random" not in study.splits:
-        said += Markup(".")
-    elif not drops:
+    random, strict = study.auroc(best, "random"), study.auroc(best)
+    drop = difference(random, strict)
+    if study.splits == ["random"]:
         said += Markup(". No stricter split was scored, so expect less on new receptors.")
-    elif drops[-1] > 0:
-        least, most = min(d for d in drops if d > 0), max(drops)
-        span = decimals(least) if least == most else f"{decimals(least)} to {decimals(most)}"
-        said += Markup(": the random split flatters by <strong>{}</strong>.").format(span)
+    elif drop is None:
+        said += Markup(".")
+    elif drop > 0:
+        new = f"a receptor of a new {study.group_name()}" if study.strict == "group" else "receptors unlike these"
+        said += Markup(": the random split flatters by <strong>{}</strong>. On {} expect {}, not {}.").format(
+            decimals(drop), new, decimals(strict["value"]), decimals(random["value"])
+        )
     else:
         said += Markup(": here the random split does not flatter ({} against {}).").format(
-            decimals(study.auroc(best, "random")["value"]), decimals(study.auroc(best)["value"])
+            decimals(random["value"]), decimals(strict["value"])
         )
     sentences.append(said)
     low = study.auroc(best).get("low")
@@ -162,9 +163,10 @@ def _leakage(study: Study) -> list[Warning]:
     if not any(leak["distance_1"] or leak["exact"] for leak in leaks.values()):
         return []
     parts = [
-        f"in the {split} split {count(leak['exact'])} of {count(leak['of'])} ({percent(leak['exact'], leak['of'])}) by "
-        f"the same chains and {count(leak['distance_1'])} ({percent(leak['distance_1'], leak['of'])}) by CDR3s at most "
-        "one edit apart"
+        f"{split} split {count(leak['distance_1'])} of {count(leak['of'])} ({percent(leak['distance_1'], leak['of'])}) "
+        f"with CDR3s at most one edit apart, {count(leak['exact']) if leak['exact'] else 'none'} with the same chains"
+        if leak["distance_1"] or leak["exact"]
+        else f"{split} split none"
         for split, leak in leaks.items()
     ]
     text = Markup(

@@ -28,7 +28,7 @@ from airrformer.report.study import Study, target_name
 HERE = Path(__file__).parent
 METRIC_NAMES = {"auroc": "AUROC", "auprc": "AUPRC", "auc01": "AUC0.1", "mcc": "MCC"}
 REJECTED_SHOWN = 3  # examples of each reason
-V_GENES_SHOWN = 7
+KINDS_SHOWN = 7  # V genes or groups in a map, the commonest; the rest is grey
 REGIONS_FROM = {
     "genes": "from V, J and CDR3",
     "numbering": "by numbering",
@@ -265,7 +265,7 @@ def _masked(config: Config, results: Results) -> dict | None:
 
 
 def _map(results: Results, study: Study, index: int) -> dict | None:
-    """The map of the best dense target that has one: by label, and by V gene where the chains are at hand."""
+    """The map of the best dense target that has one: by label, and by V gene, or else by group."""
     for target in study.ranked(dense=True):
         places = read_tsv(results.map(*target[:3]), text=("receptor_id", "label"))
         if places is not None and len(places):
@@ -283,18 +283,17 @@ def _map(results: Results, study: Study, index: int) -> dict | None:
             "other": bool((~places["label"].isin(classes)).any()),
         }
     ]
-    genes = _v_genes(results, study, places["receptor_id"])
-    if genes is not None:
-        common = [gene for gene in genes.value_counts(sort=True).index if gene][:V_GENES_SHOWN]
-        by_gene = figures.palette(common)
-        chain = study.dataset.chains[0]
+    other = _v_genes(results, study, places["receptor_id"]) or _groups(results, study, places["receptor_id"])
+    if other:
+        title, kinds = other
+        common = [kind for kind in kinds.value_counts(sort=True).index if kind][:KINDS_SHOWN]
+        series = figures.palette(common)
+        title = f"{study.name}, by {title}"
         panels.append(
             {
-                "figure": figures.map_figure(
-                    f"map-gene-{index}", f"{study.name}, by V gene ({chain})", places, genes, by_gene
-                ),
-                "legend": list(by_gene.values()),
-                "other": bool((~genes.isin(common)).any()),
+                "figure": figures.map_figure(f"map-other-{index}", title, places, kinds, series),
+                "legend": list(series.values()),
+                "other": bool((~kinds.isin(common)).any()),
             }
         )
     return {
@@ -306,17 +305,30 @@ def _map(results: Results, study: Study, index: int) -> dict | None:
     }
 
 
-def _v_genes(results: Results, study: Study, receptor_ids: pd.Series) -> pd.Series | None:
+def _v_genes(results: Results, study: Study, receptor_ids: pd.Series) -> tuple[str, pd.Series] | None:
     """V gene, without allele, of each receptor's first chain; empty where unknown. ``None`` without any."""
-    path = results.chains(study.name)
+    path, chain = results.chains(study.name), study.dataset.chains[0]
     if not path.is_file():
         return None
     chains = pd.read_parquet(path, columns=["receptor_id", "chain", "v_call"])
-    chains = chains[chains["chain"] == study.dataset.chains[0]].drop_duplicates("receptor_id")
-    gene = chains["v_call"].fillna("").astype(str).str.split(",").str[0].str.split("*").str[0]
-    of = dict(zip(chains["receptor_id"], gene))
-    found = receptor_ids.map(lambda receptor_id: of.get(receptor_id, ""))
-    return found if (found != "").any() else None
+    chains = chains[chains["chain"] == chain]
+    genes = chains["v_call"].fillna("").astype(str).str.split(",").str[0].str.split("*").str[0]
+    return _looked_up(f"V gene ({chain})", chains["receptor_id"], genes, receptor_ids)
+
+
+def _groups(results: Results, study: Study, receptor_ids: pd.Series) -> tuple[str, pd.Series] | None:
+    """The group that the group split keeps together: donor, lineage ..."""
+    path, name = results.receptors(study.name), study.group_name()
+    if not path.is_file() or name not in study.dataset.groups:
+        return None
+    receptors = pd.read_parquet(path, columns=["receptor_id", name])
+    return _looked_up(name, receptors["receptor_id"], receptors[name].fillna("").astype(str), receptor_ids)
+
+
+def _looked_up(title: str, ids: pd.Series, kinds: pd.Series, wanted: pd.Series) -> tuple[str, pd.Series] | None:
+    of = dict(zip(ids, kinds))
+    found = wanted.map(lambda receptor_id: of.get(receptor_id, ""))
+    return (title, found) if (found != "").any() else None
 
 
 # ---------------------------------------------------------------------------------------------- inputs, encoders, run
