@@ -225,7 +225,7 @@ def _choice(studies: list[Study]) -> list[Warning]:
             rivals = [t for t in ranked[1:] if low is not None and (study.auroc(t).get("high") or 0) >= low]
             parts.append(
                 f"in {study.name} the best of {count(len(ranked), 'model')} is shown, and "
-                f"{count(len(rivals))} of the others have an interval that overlaps its own"
+                f"{count(len(rivals)) if rivals else 'none'} of the others have an interval that overlaps its own"
             )
     if not parts:
         return []
