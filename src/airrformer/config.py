@@ -22,7 +22,7 @@ from airrformer.errors import UserError
 from airrformer.receptors.tables import CHAIN_LOCI, REGIONS
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
-RESERVED_NAMES = {".", "..", "encoders", "logs", "benchmarks"}
+RESERVED_NAMES = {".", "..", "encoders", "logs", "benchmarks", "folds", "residues"}
 
 ChainName = Literal["TRA", "TRB", "TRG", "TRD", "heavy", "light"]
 RegionName = Literal["fwr1", "cdr1", "fwr2", "cdr2", "fwr3", "cdr3", "fwr4"]
@@ -124,7 +124,8 @@ class ModelSettings(Strict):
         return self
 
     def to_model_config(self) -> ModelConfig:
-        return ModelConfig(**self.model_dump())
+        # Not tied: 33 letters cost nothing, and starting weights that suit an embedding do not suit an output.
+        return ModelConfig(**self.model_dump(), tied=False)
 
 
 class TrainSettings(Strict):

@@ -76,7 +76,7 @@ def test_padding_of_any_length_changes_nothing():
     model, tokens = small(), token_batch()
     wide = nn.functional.pad(tokens, (0, 9), value=alphabet.PAD)
     seen = tokens != alphabet.PAD
-    torch.testing.assert_close(model(wide)[:, : tokens.shape[1]][seen], model(tokens)[seen], atol=1e-6, rtol=0)
+    torch.testing.assert_close(model(wide)[:, : tokens.shape[1]][seen], model(tokens)[seen], atol=1e-5, rtol=0)
 
 
 def test_a_row_without_any_token_never_reaches_attention():

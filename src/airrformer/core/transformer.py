@@ -211,15 +211,22 @@ def sinusoidal(length: int, width: int) -> Tensor:
 
 
 def initialise(model: Transformer, generator: torch.Generator) -> None:
-    """Small-normal weights (std 0.02, residual outputs scaled by 1 / sqrt(2 layers) as in GPT-2), zero biases."""
-    residual = 0.02 / math.sqrt(2 * model.config.layers)
+    """Starting weights: each layer keeps the size of what goes through it; biases 0, norms 1.
+
+    Embeddings have std 1 and matrices 1 / sqrt(inputs), those that write into the residual stream 1 / sqrt(2 layers)
+    of it (Radford et al. 2019). At widths of a few hundred BERT's std of 0.02 makes attention so even at first that
+    twice the steps are needed. A tied embedding is a matrix of the output too, and is made as one.
+    """
+    config = model.config
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith(".bias"):
                 parameter.zero_()
             elif parameter.ndim == 2:
-                outer = name.startswith("blocks.") and name.endswith(".output.weight")
-                parameter.normal_(0.0, residual if outer else 0.02, generator=generator)
+                embeds = name.startswith("embedding.") and not (config.tied and parameter is model.head.output.weight)
+                writes = name.startswith("blocks.") and name.endswith(".output.weight")
+                std = 1.0 if embeds else parameter.shape[1] ** -0.5
+                parameter.normal_(0.0, std / math.sqrt(2 * config.layers) if writes else std, generator=generator)
 
 
 def _norm(config: ModelConfig) -> nn.Module:
