@@ -2,6 +2,7 @@
 rule classify:
     input:
         features=RESULTS.features("{dataset}", "{encoder}", "{pooling}"),
+        folds=lambda wildcards: [RESULTS.folds(*wildcards[:2])] if wildcards.encoder in FOLDED else [],
         receptors=RESULTS.receptors("{dataset}"),
         chains=RESULTS.chains("{dataset}"),
     output:
@@ -25,4 +26,4 @@ rule classify:
     shell:
         '"$AIRRFORMER_PYTHON" -m airrformer classify --config {params.config:q}'
         " --target {wildcards.dataset}/{wildcards.encoder}/{wildcards.pooling}/{wildcards.classifier}"
-        " --output $(dirname {output.metrics}) > {log} 2>&1"
+        " --output $(dirname {output.metrics}) > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"

@@ -11,12 +11,16 @@ try:
 except ModuleNotFoundError:
     sys.exit(f"airrformer is not installed for {sys.executable}, which runs Snakemake; run: pip install -e .")
 
-from airrformer.config import PretrainEncoder, PublishedEncoder, load_config
+from airrformer.config import TRAIN_FOLDS, PretrainEncoder, PublishedEncoder, load_config
 from airrformer.core.weights import find_local
 from airrformer.embed.checkpoints import model_name
 from airrformer.errors import UserError
 from airrformer.paths import Results
 from airrformer.versions import STAGE_VERSIONS
+
+# One local GPU goes to one job at a time, unless --resources or a profile says that there are more.
+if "gpu" not in workflow.global_resources:
+    workflow.global_resources["gpu"] = 1
 
 # Every job runs in the interpreter that runs Snakemake; nothing is looked up on PATH.
 os.environ.update(AIRRFORMER_PYTHON=sys.executable)
@@ -39,9 +43,10 @@ POOLINGS = list(dict.fromkeys(embedding.pooling for embedding in EMBEDDINGS))
 # An encoder is trained here, or has published weights that may be out of reach, or needs no weights at all.
 PRETRAINED = [name for name in ENCODERS if isinstance(CONFIG.encoders[name], PretrainEncoder)]
 PUBLISHED = [name for name in ENCODERS if isinstance(CONFIG.encoders[name], PublishedEncoder)]
+FOLDED = [name for name in PRETRAINED if CONFIG.encoders[name].corpus == TRAIN_FOLDS]  # one more a fold
 GUESSING = [name for name in PRETRAINED + PUBLISHED if EXAMPLE and EXAMPLE.receptor in CONFIG.encoders[name].receptors]
 
-# A GPU is asked for wherever one may be used; how many there are is the profile's matter.
+# A GPU is asked for wherever one may be used.
 GPUS = 0 if CONFIG.compute.device == "cpu" else 1
 
 # Counts are not pooled, so one job makes either the one kind of features or the other.
@@ -125,7 +130,7 @@ def weights_part(wildcards):
 
 def corpus(wildcards):
     named = CONFIG.encoders[wildcards.encoder].corpus
-    if named != "train_folds":
+    if named != TRAIN_FOLDS:
         return named
     return [name for name, dataset in CONFIG.datasets.items() if dataset.labels and fits(name, wildcards.encoder)]
 
@@ -135,7 +140,7 @@ def fits(dataset, encoder):
 
 
 def pretrain_part(wildcards):
-    folds = CONFIG.encoders[wildcards.encoder].corpus == "train_folds"
+    folds = wildcards.encoder in FOLDED
     return CONFIG.part(
         datasets=corpus(wildcards), encoders=[wildcards.encoder], training=True, evaluation=folds, seed=True
     )

@@ -13,7 +13,7 @@ rule embed:
     benchmark:
         BENCHMARKS / "embed" / "{dataset}" / "{encoder}.tsv"
     wildcard_constraints:
-        encoder=one_of(DENSE),
+        encoder=one_of(name for name in DENSE if name not in FOLDED),
     conda:
         "../envs/airrformer.yaml"
     threads: 8
@@ -28,7 +28,22 @@ rule embed:
         version=STAGE_VERSIONS["embed"],
     shell:
         '"$AIRRFORMER_PYTHON" -m airrformer embed --config {params.config:q} --dataset {wildcards.dataset}'
-        " --encoder {wildcards.encoder} --device {resources.device} --precision {resources.precision} --threads {threads} > {log} 2>&1"
+        " --encoder {wildcards.encoder} --device {resources.device} --precision {resources.precision} --threads {threads} > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"
+
+
+# The same command where each test fold has an encoder of its own: features of all of them.
+use rule embed as embed_folds with:
+    input:
+        chains=RESULTS.chains("{dataset}"),
+        receptors=RESULTS.receptors("{dataset}"),
+        encoder=encoder_files,
+        folds=RESULTS.fold_encoders("{encoder}"),
+    output:
+        features=[RESULTS.features("{dataset}", "{encoder}", pooling) for pooling in DENSE_POOLINGS or ["none"]],
+        residues=[directory(RESULTS.residues("{dataset}", "{encoder}"))] if CONFIG.keep_residues else [],
+        folds=directory(RESULTS.folds("{dataset}", "{encoder}")),
+    wildcard_constraints:
+        encoder=one_of(FOLDED),
 
 
 # The same command for encoders that count: their one pooling is `counts`, and they need no GPU.

@@ -21,7 +21,7 @@ rule explain_map:
         version=STAGE_VERSIONS["explain_map"],
     shell:
         '"$AIRRFORMER_PYTHON" -m airrformer explain map --config {params.config:q} --dataset {wildcards.dataset}'
-        " --encoder {wildcards.encoder} > {log} 2>&1"
+        " --encoder {wildcards.encoder} > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"
 
 
 # A few positions of one chain: the CPU is enough, also for an encoder that was trained on a GPU.
@@ -48,4 +48,4 @@ rule explain_masked:
         version=STAGE_VERSIONS["explain_masked"],
     shell:
         '"$AIRRFORMER_PYTHON" -m airrformer explain masked --encoder $(dirname {output}) --sequence {params.sequence:q}'
-        " --region {params.region:q} --output {output} --device cpu > {log} 2>&1"
+        " --region {params.region:q} --output {output} --device cpu > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"

@@ -22,4 +22,4 @@ rule parse:
         version=STAGE_VERSIONS["parse"],
     shell:
         '"$AIRRFORMER_PYTHON" -m airrformer parse --config {params.config:q} --dataset {wildcards.dataset}'
-        " --output $(dirname {output.chains}) --threads {threads} > {log} 2>&1"
+        " --output $(dirname {output.chains}) --threads {threads} > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"

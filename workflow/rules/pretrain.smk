@@ -19,7 +19,7 @@ rule pretrain:
     benchmark:
         BENCHMARKS / "pretrain" / "{encoder}.tsv"
     wildcard_constraints:
-        encoder=one_of(PRETRAINED),
+        encoder=one_of(name for name in PRETRAINED if name not in FOLDED),
     conda:
         "../envs/airrformer.yaml"
     threads: 8
@@ -35,4 +35,18 @@ rule pretrain:
     shell:
         '"$AIRRFORMER_PYTHON" -m airrformer pretrain --config {params.config:q} --encoder {wildcards.encoder}'
         " --output $(dirname {output.model})"
-        " --device {resources.device} --precision {resources.precision} --threads {threads} > {log} 2>&1"
+        " --device {resources.device} --precision {resources.precision} --threads {threads} > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"
+
+
+# `corpus: train_folds`: one more encoder for each test fold.
+use rule pretrain as pretrain_folds with:
+    output:
+        model=RESULTS.encoder("{encoder}") / "model.safetensors",
+        config=RESULTS.encoder("{encoder}") / "config.json",
+        history=RESULTS.encoder("{encoder}") / "history.tsv",
+        metrics=RESULTS.encoder("{encoder}") / "metrics.json",
+        card=RESULTS.encoder("{encoder}") / "card.md",
+        status=RESULTS.encoder_status("{encoder}"),
+        folds=directory(RESULTS.fold_encoders("{encoder}")),
+    wildcard_constraints:
+        encoder=one_of(FOLDED),

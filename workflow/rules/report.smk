@@ -18,4 +18,5 @@ rule report:
         config=lambda wildcards: CONFIG.whole(),
         version=STAGE_VERSIONS["report"],
     shell:
-        '"$AIRRFORMER_PYTHON" -m airrformer report --config {params.config:q}' " --output {output.page} > {log} 2>&1"
+        '"$AIRRFORMER_PYTHON" -m airrformer report --config {params.config:q}'
+        " --output {output.page} > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"

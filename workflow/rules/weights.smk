@@ -26,4 +26,4 @@ checkpoint weights:
         version=STAGE_VERSIONS["weights"],
     shell:
         '"$AIRRFORMER_PYTHON" -m airrformer weights fetch --config {params.config:q} --encoder {wildcards.encoder}'
-        " --output $(dirname {output.status}) > {log} 2>&1"
+        " --output $(dirname {output.status}) > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"

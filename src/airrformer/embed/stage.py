@@ -47,7 +47,7 @@ def embed_dataset(
     if config.keep_residues and loaded is not None:
         _write_residues(loaded, chains["sequence_aa"].tolist(), settings, results.residues(dataset, encoder))
     if getattr(settings, "corpus", None) == TRAIN_FOLDS:
-        for folder in sorted(results.fold_encoders(encoder).iterdir()):
+        for folder in sorted(model.parent for model in results.fold_encoders(encoder).glob("*/model.safetensors")):
             for name, made in features(load(folder, None, device, precision)).items():
                 write_features(made, results.fold_features(dataset, encoder, folder.name, name))
             logger.info("fold %s: features from its own encoder", folder.name)
