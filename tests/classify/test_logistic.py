@@ -24,7 +24,7 @@ def test_equal_to_sklearn(n, D, kind, balanced):
     if kind == "sparse":
         X = sparse.csr_array(np.where(X > 0.8, np.round(X), 0))
         X.indices, X.indptr = X.indices.astype(np.int32), X.indptr.astype(np.int32)
-    path = logistic_path(X, Y, PENALTIES, balanced, tolerance=1e-6)
+    path = logistic_path(X, Y, PENALTIES, balanced, tolerance=5e-9)
     for C, (coefficients, intercepts) in zip(PENALTIES, path, strict=True):
         assert coefficients.shape == (D, 2) and intercepts.shape == (2,)
         for k in range(2):

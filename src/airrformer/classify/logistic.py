@@ -17,13 +17,13 @@ from scipy.special import expit
 
 
 def logistic_path(
-    X, Y: np.ndarray, penalties: Sequence[float], balanced: bool = False, tolerance: float = 1e-2
+    X, Y: np.ndarray, penalties: Sequence[float], balanced: bool = False, tolerance: float = 5e-5
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Coefficients (D, K) and intercepts (K,) for each C of ``penalties``, which should rise.
 
     X: float64 (n, D), centred, or sparse; Y: bool (n, K), both labels in each column. The loss of a class is
     scikit-learn's: sum of (weighted) log losses + |w|^2 / 2C, the intercept free. ``tolerance`` bounds the gradient in
-    the scaled variables.
+    the scaled variables, per receptor (of at least 200, so that small sets are solved well).
     """
     n, K = Y.shape
     Z, curvature, back = _axes(X)
@@ -49,7 +49,7 @@ def logistic_path(
             gradient = np.vstack([ZT @ residual + W[:-1] / C, residual.sum(axis=0)]) * scale
             return value, gradient.ravel()
 
-        options = {"gtol": tolerance, "ftol": 0, "maxiter": 300}
+        options = {"gtol": tolerance * max(n, 200), "ftol": 0, "maxiter": 300}
         W = minimize(loss, (W / scale).ravel(), jac=True, method="L-BFGS-B", options=options).x.reshape(W.shape) * scale
         path.append((back(W[:-1]), W[-1].copy()))
     return path
