@@ -203,6 +203,10 @@ def embed(
         Path | None,
         typer.Option("--output", "-o", help="FILE.parquet, FILE.npz or FILE.csv; one row a record."),
     ] = None,
+    residues: Annotated[
+        bool | None,
+        typer.Option("--residues/--no-residues", help="With --config: keep the vector of every residue too."),
+    ] = None,
     device: Device = "auto",
     precision: Precision = "auto",
     threads: Threads = None,
@@ -227,6 +231,8 @@ def embed(
     from airrformer.embed.stage import embed_dataset, embed_file
 
     if loaded is not None:
+        if residues is not None:
+            loaded = loaded.model_copy(update={"keep_residues": residues})
         embed_dataset(loaded, dataset, encoder, _layout(results), device, precision)
     else:
         embed_file(input, encoder, output, weights, pooling, layer, device, precision)

@@ -394,14 +394,13 @@ class Config(Strict):
         seed: bool = False,
         training: bool = False,
         unreachable: bool = False,
-        residues: bool = False,
     ) -> str:
         """The named parts alone, as JSON with sorted keys: what one job depends on, and its tracked parameter.
 
         ``load_config`` reads it back. What only schedules (``compute``) is never in it, the ``seed`` only for jobs
         that draw. An encoder stands in it as those see it who read its vectors; ``training`` adds how it is trained,
-        ``unreachable`` what to do without its weights, ``residues`` whether residue vectors are kept. Which datasets
-        it fits has been decided when there is a part, so ``receptors`` says all.
+        ``unreachable`` what to do without its weights. Which datasets it fits has been decided when there is a part,
+        so ``receptors`` says all.
         """
         whole = self.model_dump(mode="json")
         chosen: dict[str, Any] = {"targets": []}
@@ -419,8 +418,6 @@ class Config(Strict):
                     encoder["corpus"] = []
         if seed:
             chosen["seed"] = self.seed
-        if residues:
-            chosen["keep_residues"] = self.keep_residues
         if evaluation:
             chosen["evaluation"] = whole["evaluation"]
         return json.dumps(chosen, sort_keys=True)

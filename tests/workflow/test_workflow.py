@@ -241,6 +241,7 @@ def test_second_run_has_nothing_to_do(project):
         ("poolings.counts", {"kind": "counts"}, {}),
         ("poolings.max", {"kind": "max"}, {"embed": 2, "classify": 4, "explain_map": 2, "report": 1}),
         ("keep_residues", True, {"embed": 2, "classify": 2, "explain_map": 2, "report": 1}),
+        ("keep_residues", False, {}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )

@@ -61,6 +61,10 @@ MAPPED = [(RESULTS.map(*embedding), embedding.encoder) for embedding in EMBEDDIN
 WANTED = [(folder / "metrics.json", encoder) for folder, encoder in CLASSIFIED] + MAPPED
 WANTED += [(RESULTS.features(*embedding), embedding.encoder) for embedding in EMBEDDINGS]
 WANTED += [(RESULTS.masked(encoder), encoder) for encoder in GUESSING]
+if CONFIG.keep_residues:
+    WANTED += [
+        (RESULTS.residues(*embedding[:2]), embedding.encoder) for embedding in EMBEDDINGS if embedding.encoder in DENSE
+    ]
 
 
 def one_of(names):
@@ -147,7 +151,7 @@ def pretrain_part(wildcards):
 
 
 def embed_part(wildcards):
-    return CONFIG.part(**fitting(wildcards), residues=True)
+    return CONFIG.part(**fitting(wildcards))
 
 
 def map_part(wildcards):

@@ -23,12 +23,15 @@ rule embed:
         gpu=GPUS,
         device=CONFIG.compute.device,
         precision=CONFIG.compute.precision,
+        # not tracked: residues that are asked for and not there are reason enough
+        residues="--residues" if CONFIG.keep_residues else "--no-residues",
     params:
         config=embed_part,
         version=STAGE_VERSIONS["embed"],
     shell:
         '"$AIRRFORMER_PYTHON" -m airrformer embed --config {params.config:q} --dataset {wildcards.dataset}'
-        " --encoder {wildcards.encoder} --device {resources.device} --precision {resources.precision} --threads {threads} > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"
+        " --encoder {wildcards.encoder} --device {resources.device} --precision {resources.precision} --threads {threads}"
+        " {resources.residues} > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"
 
 
 # The same command where each test fold has an encoder of its own: features of all of them.
@@ -59,6 +62,7 @@ use rule embed as embed_counts with:
         gpu=0,
         device="cpu",
         precision="fp32",
+        residues="--no-residues",
     params:
         config=embed_part,
         version=STAGE_VERSIONS["embed"],
