@@ -1,0 +1,6 @@
+"""What holds for all tests."""
+
+import os
+
+# As the command line sets it: threads that wait sleep, so that a busy machine does not slow the tests down many times.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
