@@ -227,7 +227,6 @@ def test_second_run_has_nothing_to_do(project):
     [
         ("compute", {"device": "auto", "precision": "fp32"}, {}),
         ("targets", [{"encoders": ["kmer"]}], {"report": 1}),
-        ("report.title", "Another title", {"report": 1}),
         ("classifiers.logistic", {"kind": "logistic_regression", "grid": {"C": [2]}}, {"classify": 3, "report": 1}),
         ("classifiers.knn", {"kind": "k_nearest_neighbors"}, {"classify": 3, "report": 1}),
         ("evaluation.folds", 3, {"classify": 3, "report": 1}),
@@ -238,10 +237,8 @@ def test_second_run_has_nothing_to_do(project):
             {"pretrain": 1, "embed": 1, "classify": 1, "explain_map": 1, "explain_masked": 1, "report": 1},
         ),
         ("encoders.scratch.receptors", ["TCR"], {"report": 1}),
-        ("poolings.counts", {"kind": "counts"}, {}),
         ("poolings.max", {"kind": "max"}, {"embed": 2, "classify": 4, "explain_map": 2, "report": 1}),
         ("keep_residues", True, {"embed": 2, "classify": 2, "explain_map": 2, "report": 1}),
-        ("keep_residues", False, {}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
