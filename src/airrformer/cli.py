@@ -53,8 +53,8 @@ Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; default: 
 
 
 def _use_threads(threads: int | None) -> None:
-    # Read when torch and BLAS are first imported, which is later. Threads that wait must sleep: on a machine that others
-    # use too, spinning ones hold up those that still compute, and training took several times as long.
+    # Read when torch and BLAS are first imported, which is later. Threads that wait must sleep: on a machine that
+    # others use too, spinning ones hold up those that still compute, and training took several times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     if threads is not None:
         for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
