@@ -180,7 +180,8 @@ def test_load_finds_a_fair_esm_file_by_name_and_in_the_torch_hub_cache(tmp_path,
     with torch.inference_mode():
         expected = reference(batch, repr_layers=[6])["representations"][6][0, 1:-1]
     np.testing.assert_allclose(encoder.embed_residues([SHORT])[0], expected, atol=1e-5)
-    np.testing.assert_array_equal(af.load("esm2_t6_8M_UR50D", file, "cpu").embed([SHORT]), encoder.embed([SHORT]))
+    named = af.load("esm2_t6_8M_UR50D", weights=file, device="cpu")
+    np.testing.assert_array_equal(named.embed([SHORT]), encoder.embed([SHORT]))
 
 
 def test_our_own_files_come_back_the_same(tmp_path):

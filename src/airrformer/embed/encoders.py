@@ -17,11 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from airrformer.core import alphabet, weights
+from airrformer.core import alphabet
 from airrformer.core.batching import token_batches
 from airrformer.core.config import FAMILIES
 from airrformer.core.devices import resolve_device
 from airrformer.core.transformer import Transformer
+from airrformer.core.weights import find_local, how_to_get, load_foreign, load_own
 from airrformer.embed.pooling import POOLINGS, Pool, span_mask
 from airrformer.errors import UserError
 from airrformer.progress import track
@@ -35,7 +36,7 @@ _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def load(
-    name_or_dir: str | Path, weights_file: str | Path | None = None, device: str = "auto", precision: str = "auto"
+    name_or_dir: str | Path, weights: str | Path | None = None, device: str = "auto", precision: str = "auto"
 ) -> ResidueEncoder:
     """An encoder by the name of a published model, ``blosum62``, or a folder such as ``results/encoders/scratch``.
 
@@ -43,7 +44,7 @@ def load(
     ----------
     name_or_dir: ``esm2_t6_8M_UR50D`` and its sizes, ``antiberty``, ``blosum62`` or a folder that `airrformer pretrain`
         or `airrformer weights fetch` wrote.
-    weights_file: a fair-esm ``.pt``, a Hugging Face ``.safetensors`` or AntiBERTy's ``pytorch_model.bin``; by default
+    weights: a fair-esm ``.pt``, a Hugging Face ``.safetensors`` or AntiBERTy's ``pytorch_model.bin``; by default
         the usual caches and the installed wheel are looked at. Nothing is downloaded.
     device: auto (the first GPU, else the CPU), cpu, cuda, cuda:1, mps.
     precision: auto (fp32), fp32, bf16, fp16. Pooling always sums in fp32.
@@ -54,23 +55,23 @@ def load(
     if name == "blosum62":
         return Blosum62()
     if name in FAMILIES:
-        found = weights.find_local(name, str(weights_file) if weights_file is not None else None)
+        found = find_local(name, str(weights) if weights is not None else None)
         if found is None:
-            hint = weights.how_to_get(name, str(weights_file) if weights_file is not None else None)
+            hint = how_to_get(name, str(weights) if weights is not None else None)
             raise UserError(f"{name}: its weights are not on this machine; {hint}")
-        return TransformerEncoder(weights.load_foreign(name, found), name, device, precision)
+        return TransformerEncoder(load_foreign(name, found), name, device, precision)
     if not folder.is_dir():
         known = ", ".join([*FAMILIES, "blosum62"])
         raise UserError(f"{name}: neither a folder with an encoder nor one of {known}")
     if (folder / "model.safetensors").is_file():
-        return TransformerEncoder(weights.load_own(folder), folder.name, device, precision)
+        return TransformerEncoder(load_own(folder), folder.name, device, precision)
     try:
         status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
     except OSError:
         raise UserError(f"{folder}: no encoder: it holds neither model.safetensors nor status.json") from None
     if status["status"] != "ready":
         raise UserError(f"{folder}: this encoder was skipped: {status['reason']}")
-    return TransformerEncoder(weights.load_foreign(status["name"], status["weights"]), folder.name, device, precision)
+    return TransformerEncoder(load_foreign(status["name"], status["weights"]), folder.name, device, precision)
 
 
 class ResidueEncoder:
