@@ -226,6 +226,8 @@ Pooling = Annotated[MeanPooling | MaxPooling | CountsPooling, Field(discriminato
 
 
 class LogisticGrid(Strict):
+    """`kind: logistic_regression`"""
+
     C: Annotated[list[Annotated[float, Field(gt=0)]], Field(min_length=1)] = Field(
         [0.01, 0.1, 1, 10], description="inverse strengths of the L2 penalty to choose from"
     )
@@ -240,6 +242,8 @@ class LogisticRegressionClassifier(Strict):
 
 
 class NeighborsGrid(Strict):
+    """`kind: k_nearest_neighbors`"""
+
     n_neighbors: Annotated[list[Annotated[int, Field(ge=1)]], Field(min_length=1)] = Field(
         [5, 15, 45], description="numbers of neighbours to choose from"
     )
