@@ -166,7 +166,7 @@ def write_card(path: str | Path, config: Config, target: Target, metrics: dict, 
     lines = [
         f"# {'/'.join(target)}",
         "",
-        f"Says which of {len(data.classes)} classes a {dataset.receptor} ({chains}) is likely to belong to.",
+        f"Says to which of {len(data.classes)} classes a receptor ({dataset.receptor}, {chains}) is likely to belong.",
         "",
         "## Learned from",
         "",
