@@ -138,6 +138,9 @@ class TrainSettings(Strict):
     weight_decay: Annotated[float, Field(ge=0)] = Field(0.01, description="AdamW's")
     clip: Annotated[float, Field(gt=0)] = Field(1.0, description="largest norm of the gradient")
     mask_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(0.15, description="share of residues to guess")
+    cdr3_weight: Annotated[float, Field(gt=0)] = Field(
+        1.0, description="how much more readily a CDR3 residue is chosen than another"
+    )
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="share of receptors held out")
     validate_every: Annotated[int, Field(ge=1)] = Field(100, description="steps between validations")
     patience: Annotated[int, Field(ge=1)] = Field(5, description="validations without progress before it stops")

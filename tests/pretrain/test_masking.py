@@ -88,3 +88,19 @@ def test_in_rounds_every_amino_acid_is_hidden_once_and_evenly():
     is_letter = torch.isin(tokens, torch.tensor(alphabet.AMINO_ACID_IDS))
     assert torch.equal(turns >= 0, is_letter)
     assert torch.bincount(turns[0][turns[0] >= 0], minlength=7).tolist() == [2, 2, 2, 2, 2, 2, 1]
+
+
+def test_weighted_residues_are_chosen_more_often():
+    """Three times the weight, about three times as often, and as many residues a row; no weights are weights of 1."""
+    tokens = pad([alphabet.encode("A" * 100)]).repeat(400, 1)
+    weights = torch.ones(tokens.shape)
+    weights[:, 1:11] = 3.0
+    _, chosen = mask_residues(tokens, 0.15, generator(), weights)
+    assert (chosen.sum(1) == 15).all()
+    rate = chosen.float().mean(0)
+    assert 2.5 < rate[1:11].mean() / rate[11:101].mean() < 3.1  # a little below 3: what is chosen is not put back
+    plain, even = (
+        mask_residues(tokens, 0.15, generator())[1],
+        mask_residues(tokens, 0.15, generator(), weights / weights)[1],
+    )
+    assert torch.equal(plain, even)

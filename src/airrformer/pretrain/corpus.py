@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 import pandas as pd
+import torch
 
 from airrformer.core import alphabet
 from airrformer.errors import UserError
@@ -118,3 +119,14 @@ def encode_all(sequences: pd.Series) -> list[list[int]]:
         return [alphabet.encode(sequence) for sequence in sequences]
     except ValueError as error:
         raise UserError(f"a chain of the corpus cannot be read: {error}; parse the sequences first") from None
+
+
+def masking_weights(chains: pd.DataFrame, cdr3_weight: float) -> list[torch.Tensor]:
+    """For each chain one number a token: ``cdr3_weight`` within the CDR3, 1 elsewhere and where it is unknown."""
+    weights = []
+    for sequence, start, end in zip(chains["sequence_aa"], chains["cdr3_start"], chains["cdr3_end"]):
+        row = torch.ones(len(sequence) + 2)
+        if not (pd.isna(start) or pd.isna(end)):
+            row[1 + start : 1 + end] = cdr3_weight  # after the start token
+        weights.append(row)
+    return weights

@@ -27,9 +27,14 @@ def pad(encoded: Sequence[list[int]]) -> Tensor:
     )
 
 
-def mask_residues(tokens: Tensor, fraction: float, generator: torch.Generator) -> tuple[Tensor, Tensor]:
-    """Hide ``fraction`` of each row's residues, at least one: (tokens to read, chosen)."""
-    order = _random_order(tokens, generator)
+def mask_residues(
+    tokens: Tensor, fraction: float, generator: torch.Generator, weights: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """Hide ``fraction`` of each row's residues, at least one: (tokens to read, chosen).
+
+    With ``weights`` (B, L), above 0, a residue of twice the weight is chosen about twice as often.
+    """
+    order = _random_order(tokens, generator, weights)
     count = (_IS_AMINO_ACID[tokens].sum(1, keepdim=True) * fraction).round().clamp(min=1)
     chosen = order < count  # (B, L); residues alone have an order below infinity
     fate = torch.rand(tokens.shape, generator=generator)
@@ -44,8 +49,12 @@ def rounds_of(tokens: Tensor, rounds: int, generator: torch.Generator) -> Tensor
     return torch.where(order.isinf(), -1.0, order % rounds).long()
 
 
-def _random_order(tokens: Tensor, generator: torch.Generator) -> Tensor:
+def _random_order(tokens: Tensor, generator: torch.Generator, weights: Tensor | None = None) -> Tensor:
     """The residues of each row in random order, 0, 1, 2 ... (B, L) float; infinity for what is no amino acid."""
-    draws = torch.rand(tokens.shape, generator=generator).masked_fill(~_IS_AMINO_ACID[tokens], 2.0)
+    draws = torch.rand(tokens.shape, generator=generator)
+    if weights is not None:
+        # waiting times at rates of the weights: the first come are a weighted draw without replacement
+        draws = -torch.log1p(-draws) / weights
+    draws = draws.masked_fill(~_IS_AMINO_ACID[tokens], torch.inf)
     order = draws.argsort(1).argsort(1).float()
     return order.masked_fill(~_IS_AMINO_ACID[tokens], torch.inf)

@@ -20,7 +20,7 @@ from airrformer.core import weights
 from airrformer.errors import UserError
 from airrformer.paths import Results, fold_name, write_json, write_text
 from airrformer.pretrain.card import write_card
-from airrformer.pretrain.corpus import Corpus, build_corpus, encode_all
+from airrformer.pretrain.corpus import Corpus, build_corpus, encode_all, masking_weights
 from airrformer.pretrain.regions import Unigrams, measure
 from airrformer.pretrain.train import Place, Training, guess_hidden, train
 from airrformer.receptors.splits import CannotSplit, assign_folds
@@ -139,7 +139,8 @@ def _train(
     corpus = build_corpus(chains, max_residues, fraction, config.seed, excluded)
     train_tokens, validation_tokens = (encode_all(part["sequence_aa"]) for part in (corpus.train, corpus.validation))
     training = Training.start(settings.model.to_model_config(), settings.train, config.seed, place)
-    train(training, settings.train, train_tokens, validation_tokens, config.seed, place)
+    masking = masking_weights(corpus.train, settings.train.cdr3_weight)
+    train(training, settings.train, train_tokens, validation_tokens, config.seed, place, masking)
     return _Done(training, corpus, validation_tokens, round(time.monotonic() - started, 1))
 
 

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
 
 from airrformer.config import TrainSettings
 from airrformer.core import alphabet
@@ -102,10 +103,12 @@ def train(
     validation_tokens: Sequence[list[int]],
     seed: int,
     place: Place,
+    train_weights: Sequence[Tensor] | None = None,
 ) -> None:
     """Train until the steps are done or the validation loss has not improved for so long; then take the best weights.
 
-    ``train_tokens`` and ``validation_tokens`` are encoded sequences. Raises ``UserError`` when the loss is no number.
+    ``train_tokens`` and ``validation_tokens`` are encoded sequences; ``train_weights``, one number a token, says how
+    readily each is hidden in training. Raises ``UserError`` when the loss is no number.
     """
     model, started = training.model, time.monotonic()
     earlier = training.history[-1]["seconds"] if training.history else 0.0
@@ -117,7 +120,9 @@ def train(
             generator = draws(seed, _STEP, training.step)
             torch.manual_seed(generator.initial_seed())
             tokens = masking.pad([train_tokens[row] for row in rows])
-            batch = _to_device(tokens, *masking.mask_residues(tokens, settings.mask_fraction, generator), place)
+            weights = pad_sequence([train_weights[row] for row in rows], True, 1.0) if train_weights else None
+            masked = masking.mask_residues(tokens, settings.mask_fraction, generator, weights)
+            batch = _to_device(tokens, *masked, place)
             rate = learning_rate(training.step, settings)
             total += _step(training, batch, rate, settings, place)
             since += 1

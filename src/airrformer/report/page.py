@@ -10,6 +10,7 @@ import base64
 import hashlib
 import platform
 import re
+from importlib.metadata import version as installed_version
 from pathlib import Path
 
 import pandas as pd
@@ -387,15 +388,19 @@ def _timing(results: Results) -> list[dict]:
     return [seen for seen in stages.values() if seen]
 
 
+_NAMED_PACKAGES = ("torch", "numpy", "pandas", "skops", "tidytcells", "anarcism", "snakemake")
+
+
 def _versions(metrics: dict[Target, dict]) -> dict[str, str]:
     """Versions as the targets recorded them; two where a rerun mixed them."""
     seen: dict[str, dict[str, None]] = {}
     for target_metrics in metrics.values():
         for package, version in (target_metrics.get("versions") or {}).items():
             seen.setdefault(package, {})[str(version)] = None
-    return {package: ", ".join(versions) for package, versions in seen.items()} | {
-        "Python (this page)": platform.python_version()
-    }
+    recorded = {package: ", ".join(versions) for package, versions in seen.items()}
+    # The rest as installed where the page is made: the jobs of a run share one environment.
+    here = {package: installed_version(package) for package in _NAMED_PACKAGES if package not in recorded}
+    return recorded | here | {"Python": platform.python_version()}
 
 
 def _citations(config: Config, status: dict[str, dict]) -> list[str]:
