@@ -133,5 +133,7 @@ def _default(field: FieldInfo) -> str:
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "config")
+    if not folder.is_dir():
+        sys.exit(f"usage: python -m airrformer.config_reference [FOLDER]; there is no folder {str(folder)!r}")
     write_text(folder / "config.schema.json", schema())
     write_text(folder / "README.md", renewed((folder / "README.md").read_text(encoding="utf-8")))
