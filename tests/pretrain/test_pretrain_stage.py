@@ -76,7 +76,7 @@ def test_the_demos_encoder_beats_both_unigrams(tmp_path, monkeypatch):
         parse_dataset(config.datasets[dataset], tmp_path / dataset)
     pretrain_encoder(config, "scratch", Results(tmp_path), tmp_path / "scratch", device="cpu")
     regions = json.loads((tmp_path / "scratch" / "metrics.json").read_text())["regions"]
-    assert regions["framework"]["perplexity"] < 2 and regions["cdr3"]["perplexity"] < 7
+    assert regions["framework"]["perplexity"] < 2.8 and regions["cdr3"]["perplexity"] < 7
     for values in regions.values():
         for rival in ("unigram", "position_unigram"):
             assert values["perplexity"] < values[f"{rival}_perplexity"]

@@ -26,7 +26,7 @@ def write_card(name: str, settings: PretrainEncoder, metrics: dict) -> str:
         "",
         "## How it was trained",
         "",
-        f"In each step {train.mask_fraction:.0%} of the residues were chosen, of which 80 % were masked, 10 % replaced "
+        f"In each step {train.mask_fraction:.0%} of the residues were chosen{_weighted(train.cdr3_weight)}, of which 80 % were masked, 10 % replaced "
         "by a random amino acid and 10 % kept; the loss counts the chosen ones alone. AdamW, at a rate of "
         f"{train.learning_rate:g} after {train.warmup_steps} steps of warm-up, then down along a cosine; batches of "
         f"{train.batch_tokens:,} tokens. It stopped {ends}, {metrics['steps']:,}; the weights are those of step "
@@ -79,3 +79,7 @@ def _table(regions: dict[str, dict]) -> list[str]:
             perplexity, accuracy = values[f"{prefix}perplexity"], values[f"{prefix}accuracy"]
             rows.append(f"| {_WORDS[group]} | {values['n']:,} | {what} | {perplexity:.2f} | {accuracy:.1%} |")
     return rows
+
+
+def _weighted(cdr3_weight: float) -> str:
+    return "" if cdr3_weight == 1 else f" (those of the CDR3 {cdr3_weight:g} times as readily as others)"
