@@ -26,8 +26,9 @@ def write_card(name: str, settings: PretrainEncoder, metrics: dict) -> str:
         "",
         "## How it was trained",
         "",
-        f"In each step {train.mask_fraction:.0%} of the residues were chosen{_weighted(train.cdr3_weight)}, of which 80 % were masked, 10 % replaced "
-        "by a random amino acid and 10 % kept; the loss counts the chosen ones alone. AdamW, at a rate of "
+        f"In each step {train.mask_fraction:.0%} of the residues were chosen{_weighted(train.cdr3_weight)}, of which "
+        "80 % were masked, 10 % replaced by a random amino acid and 10 % kept; the loss counts the chosen ones alone. "
+        "AdamW, at a rate of "
         f"{train.learning_rate:g} after {train.warmup_steps} steps of warm-up, then down along a cosine; batches of "
         f"{train.batch_tokens:,} tokens. It stopped {ends}, {metrics['steps']:,}; the weights are those of step "
         f"{metrics['best_step']:,}, where the validation loss was lowest. It took {metrics['seconds']:,.0f} s on "
