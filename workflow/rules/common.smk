@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 
@@ -11,7 +12,7 @@ try:
 except ModuleNotFoundError:
     sys.exit(f"airrformer is not installed for {sys.executable}, which runs Snakemake; run: pip install -e .")
 
-from airrformer.config import TRAIN_FOLDS, PretrainEncoder, PublishedEncoder, load_config
+from airrformer.config import TRAIN_FOLDS, PretrainEncoder, PublishedEncoder, load_config, read_yaml
 from airrformer.core.weights import find_local
 from airrformer.embed.checkpoints import model_name
 from airrformer.errors import UserError
@@ -26,6 +27,8 @@ if "gpu" not in workflow.global_resources:
 os.environ.update(AIRRFORMER_PYTHON=sys.executable)
 
 try:
+    for path in workflow.configfiles:
+        read_yaml(path)  # stricter than Snakemake, which does not mind a key that stands there twice
     CONFIG = load_config(config, check_files=True)
 except UserError as error:
     print(f"airrformer: {error}", file=sys.stderr)
@@ -46,8 +49,12 @@ PUBLISHED = [name for name in ENCODERS if isinstance(CONFIG.encoders[name], Publ
 FOLDED = [name for name in PRETRAINED if CONFIG.encoders[name].corpus == TRAIN_FOLDS]  # one more a fold
 GUESSING = [name for name in PRETRAINED + PUBLISHED if EXAMPLE and EXAMPLE.receptor in CONFIG.encoders[name].receptors]
 
-# A GPU is asked for wherever one may be used.
-GPUS = 0 if CONFIG.compute.device == "cpu" else 1
+# A GPU is asked for where the config says so or, with `auto`, where the machine that runs Snakemake has one.
+DEVICE = CONFIG.compute.device
+GPUS = int(DEVICE.startswith("cuda") or (DEVICE == "auto" and shutil.which("nvidia-smi") is not None))
+
+# Long jobs leave half of the cores (at most 8 are of use) to what does not wait for them.
+HALF_THE_CORES = max(1, min(8, (workflow.cores or 16) // 2))
 
 # Counts are not pooled, so one job makes either the one kind of features or the other.
 COUNTED = [name for name in ENCODERS if CONFIG.encoders[name].kind == "kmer"]

@@ -16,7 +16,7 @@ rule embed:
         encoder=one_of(name for name in DENSE if name not in FOLDED),
     conda:
         "../envs/airrformer.yaml"
-    threads: 8
+    threads: HALF_THE_CORES
     resources:
         mem_mb=16000,
         runtime=480,

@@ -20,9 +20,10 @@ rule pretrain:
         BENCHMARKS / "pretrain" / "{encoder}.tsv"
     wildcard_constraints:
         encoder=one_of(name for name in PRETRAINED if name not in FOLDED),
+    priority: 1  # most of the rest waits for it
     conda:
         "../envs/airrformer.yaml"
-    threads: 8
+    threads: HALF_THE_CORES
     resources:
         mem_mb=8000,
         runtime=1440,
