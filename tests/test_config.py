@@ -243,3 +243,51 @@ def test_schema_accepts_the_shipped_configs():
     schema = json.loads(config_reference.schema())
     for path in EXAMPLES:
         jsonschema.validate(yaml.safe_load(path.read_text(encoding="utf-8")), schema)
+
+
+# ------------------------------------------------------------------------------------------------- hostile files
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"seed: 1\ndatasets: {}\nseed: 2\n", "'seed' stands there twice in line 3"),
+        (b"datasets:\n\ttcr: {}\n", "not valid YAML.*line 2"),
+        (b"seed: caf\xe9\n", "not valid YAML.*utf-8"),
+    ],
+)
+def test_files_that_are_no_good_yaml(tmp_path, content, words):
+    (tmp_path / "config.yaml").write_bytes(content)
+    with pytest.raises(UserError, match=words):
+        load_config(tmp_path / "config.yaml")
+    with pytest.raises(UserError, match="not valid JSON"):
+        load_config("{seed")
+
+
+@pytest.mark.parametrize(
+    ("section", "change", "line"),
+    [
+        ("datasets.tcr", {"chains": ["TRB", "TRB"]}, "datasets.tcr.chains: 'TRB' stands there twice; name it once"),
+        ("datasets.tcr", {"groups": {"label": "x"}}, "datasets.tcr.groups.label: this name is taken; give the group "),
+        (
+            "datasets.tcr.labels",
+            {"classes": [1]},
+            "datasets.tcr.labels.classes.0: input should be a valid string, not ",
+        ),
+        ("datasets.tcr.labels", {"classes": []}, "datasets.tcr.labels.classes: list should have at least 1 item"),
+        ("encoders.kmer", {"kind": None}, "encoders.kmer.kind: missing; it is required"),
+        ("classifiers.logistic", {"grid": {"C": [float("inf")]}}, "classifiers.logistic.grid.C.0: input should be a f"),
+        ("encoders", {"chains.parquet": {"kind": "kmer"}}, "encoders.chains.parquet: 'chains.parquet' is the name of "),
+    ],
+)
+def test_values_that_would_break_a_later_stage(section, change, line):
+    values = small()
+    place = values
+    for name in section.split("."):
+        place = place[name]
+    for key, value in change.items():
+        place[key] = value
+        if value is None:
+            del place[key]
+    (found,) = mistakes(values)
+    assert found.startswith(line)

@@ -22,7 +22,11 @@ from airrformer.errors import UserError
 from airrformer.receptors.tables import CHAIN_LOCI, REGIONS
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
-RESERVED_NAMES = {".", "..", "encoders", "logs", "benchmarks", "folds", "residues"}
+RESERVED_NAMES = {".", "..", "encoders", "logs", "benchmarks", "folds", "residues"} | {
+    # files of ours beside which these folders stand
+    "chains.parquet", "receptors.parquet", "rejected.tsv", "parse.json", "features.parquet", "map.tsv",
+    "leaderboard.tsv", "report.html",
+}  # fmt: skip
 
 ChainName = Literal["TRA", "TRB", "TRG", "TRD", "heavy", "light"]
 RegionName = Literal["fwr1", "cdr1", "fwr2", "cdr2", "fwr3", "cdr3", "fwr4"]
@@ -31,16 +35,26 @@ assert set(typing.get_args(ChainName)) == set(CHAIN_LOCI) and typing.get_args(Re
 
 def _check_name(name: str) -> str:
     # Names become folders, so a slash, a blank or ".." must never reach a path.
+    if name in RESERVED_NAMES - {".", ".."}:
+        raise ValueError(f"{name!r} is the name of a file or folder of airrformer's own; take another")
     if not _NAME.fullmatch(name) or name in RESERVED_NAMES:
         raise ValueError(f"{name!r} becomes a folder's name: use letters, digits, '_', '.' and '-'")
     return name
 
 
+def _check_once(values: list) -> list:
+    twice = next((value for value in values if values.count(value) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{twice!r} stands there twice; name it once")
+    return values
+
+
 Name = Annotated[str, AfterValidator(_check_name)]
+Once = AfterValidator(_check_once)
 
 
 class Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 # --------------------------------------------------------------------------------------------------------- datasets
@@ -52,20 +66,24 @@ class Labels(Strict):
     path: str = Field(description="CSV or TSV (by content), plain or gzipped")
     id: str = Field("receptor_id", description="column that holds the receptor's id")
     column: str = Field("label", description="column that holds the class, or the value for regression")
-    classes: list[str] | None = Field(None, description="keep these classes only, in this order; default: all")
+    classes: Annotated[list[str], Field(min_length=1), Once] | None = Field(
+        None, description="keep these classes only, in this order; default: all"
+    )
 
 
 class Dataset(Strict):
     """One set of receptors: sequence files, and the labels to predict."""
 
-    sequences: str | list[str] = Field(description="FASTA or CSV/TSV files, plain or gzipped")
+    sequences: str | Annotated[list[str], Field(min_length=1)] = Field(
+        description="FASTA or CSV/TSV files, plain or gzipped"
+    )
     id: str | None = Field(None, description="FASTA header template, such as '{receptor_id}|{locus}'")
     columns: dict[str, str] | None = Field(None, description="table input: our column name -> the file's column name")
     molecule: Literal["auto", "protein", "nucleotide"] = Field(
         "auto", description="what the letters are; auto: all A/C/G/T/N and 60 letters or more in a file is nucleotide"
     )
     receptor: Literal["TCR", "antibody"] = Field(description="decides genes, clusters and which encoders fit")
-    chains: Annotated[list[ChainName], Field(min_length=1)] = Field(
+    chains: Annotated[list[ChainName], Field(min_length=1), Once] = Field(
         description="chains of one receptor, in the order of their features; light is IGK or IGL"
     )
     missing_chain: Literal["reject", "zero"] = Field(
@@ -274,13 +292,13 @@ class ClusterSettings(Strict):
 class Evaluation(Strict):
     """How the classifiers are judged: cross-validation, split in several ways side by side."""
 
-    splits: Annotated[list[Literal["random", "cluster", "group"]], Field(min_length=1)] = Field(
+    splits: Annotated[list[Literal["random", "cluster", "group"]], Field(min_length=1), Once] = Field(
         ["random", "cluster", "group"],
         description="what must not stand on both sides: nothing, similar receptors, one group",
     )
     group: Name | None = Field(None, description="which group the group split keeps together; default: the first")
     folds: Annotated[int, Field(ge=2)] = Field(3, description="parts of the cross-validation")
-    seeds: Annotated[list[int], Field(min_length=1)] = Field([1], description="one cross-validation a seed")
+    seeds: Annotated[list[int], Field(min_length=1), Once] = Field([1], description="one cross-validation a seed")
     bootstrap: Annotated[int, Field(ge=100)] = Field(1000, description="resamples behind each 95 % interval")
     cluster: ClusterSettings = Field(ClusterSettings(), description="what similar means; see below")
 
@@ -349,7 +367,7 @@ class Embedding(NamedTuple):
 class Config(Strict):
     """The whole of ``config.yaml``."""
 
-    seed: Annotated[int, Field(ge=0)] = Field(7, description="of everything that is drawn")
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(7, description="of everything that is drawn")
     compute: Compute = Field(Compute(), description="where and how jobs run")
     keep_residues: bool = Field(False, description="keep the per-residue vectors too (large)")
     datasets: dict[Name, Dataset] = Field({}, description="name -> what to read; at least one")
@@ -457,6 +475,8 @@ class Config(Strict):
             for chain in dataset.chains:
                 if (chain in ("heavy", "light")) != (dataset.receptor == "antibody"):
                     lines.append(f"datasets.{name}.chains: {chain} is no chain of a {dataset.receptor}")
+            for group in {"receptor_id", "label"} & set(dataset.groups):
+                lines.append(f"datasets.{name}.groups.{group}: this name is taken; give the group another one")
             if dataset.groups and dataset.labels is None:
                 lines.append(f"datasets.{name}.groups: groups are columns of the labels table; add labels")
             if self.evaluation.group and dataset.labels and self.evaluation.group not in dataset.groups:
@@ -475,6 +495,10 @@ class Config(Strict):
             kind = "counts" if encoder.kind == "kmer" else "mean"
             if not any((pooling.kind == "counts") == (kind == "counts") for pooling in self.poolings.values()):
                 lines.append(f"encoders.{name}: no pooling fits it; add to poolings: {{{kind}: {{kind: {kind}}}}}")
+        for name, dataset in self.datasets.items():
+            for path in [*dataset.files, *([dataset.labels.path] if dataset.labels else [])]:
+                if "{" in path or "}" in path:
+                    lines.append(f"datasets.{name}: rename {path!r}: Snakemake keeps {{ and }} for itself")
         for i, row in enumerate(self.targets):
             names = [self._names(row, f"{field}s") for field in Embedding._fields]
             if all(names) and not any(self.fits(*combination) for combination in product(*names)):
@@ -497,6 +521,32 @@ class Config(Strict):
         return lines
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML in which a key that stands twice is a mistake; plain YAML takes the last one without a word."""
+
+    def construct_mapping(self, node, deep=False):
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if key.value in seen and isinstance(key, yaml.ScalarNode):
+                raise yaml.constructor.ConstructorError(
+                    None, None, f"the key {key.value!r} stands there twice", key.start_mark
+                )
+            if isinstance(key, yaml.ScalarNode):
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def read_yaml(path: str | Path) -> Any:
+    """What a YAML file holds. Raises ``UserError`` when it cannot be read or a key stands in it twice."""
+    try:
+        return yaml.load(Path(path).read_text(encoding="utf-8"), _Loader)
+    except OSError as error:
+        raise UserError(f"{path}: cannot read the config: {error.strerror}") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split()).replace('"<unicode string>", ', "")
+        raise UserError(f"{path}: not valid YAML: {reason}") from None
+
+
 def load_config(source: str | Path | dict, check_files: bool = False) -> Config:
     """Read a config from a YAML file, from JSON text (as ``Config.part`` writes it) or from a dict.
 
@@ -506,15 +556,13 @@ def load_config(source: str | Path | dict, check_files: bool = False) -> Config:
     if isinstance(source, dict):
         values = source
     elif isinstance(source, str) and source.lstrip().startswith("{"):
-        values = json.loads(source)
+        try:
+            values = json.loads(source)
+        except ValueError as error:
+            raise UserError(f"the config: not valid JSON: {error}") from None
     else:
         where = str(source)
-        try:
-            values = yaml.safe_load(Path(source).read_text(encoding="utf-8"))
-        except OSError as error:
-            raise UserError(f"{where}: cannot read the config: {error.strerror}") from None
-        except yaml.YAMLError as error:
-            raise UserError(f"{where}: not valid YAML: {' '.join(str(error).split())}") from None
+        values = read_yaml(source)
         if not isinstance(values, dict):
             raise UserError(f"{where}: the config is empty or not a mapping; see config/README.md")
     try:
@@ -563,11 +611,14 @@ def _line(error: dict) -> str:
         return f"{where}: unknown key{_near(str(error['loc'][-1]), fields)}"
     if error["type"] == "missing":
         return f"{where}: missing; it is required"
+    if error["type"] == "union_tag_not_found":
+        return f"{where}.kind: missing; it is required"
     message = error["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
     value = error.get("input")
     shown = f", not {value!r}" if isinstance(value, str | int | float | bool) and repr(value) not in message else ""
-    return f"{where}: {message}{shown}"
+    quote = "; put it into quotes" if error["type"] == "string_type" and shown else ""
+    return f"{where}: {message}{shown}{quote}"
 
 
 def _fields_of(model: Any) -> list[str]:
