@@ -119,6 +119,8 @@ def test_wrong_use_exits_with_2(config, monkeypatch, arguments, message):
         (["weights", "check", "a.fasta", "--name", "esm3"], "no published encoder 'esm3'"),
         (["weights", "check", "none.pt", "--name", "esm2_t6_8M_UR50D"], "none.pt"),
         (["predict", "--model", "none", "--input", "a.fasta", "--output", "out/a.tsv"], "none"),
+        (["parse", "a.fasta", "--output", "a.fasta/out"], "a.fasta/out/chains.parquet: cannot be written"),
+        (["explain", "map", "--config", "config.yaml", "--dataset", "tcr", "--encoder", "blosum62"], "no such file"),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",
 )

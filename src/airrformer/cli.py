@@ -48,7 +48,7 @@ Config = Annotated[str, typer.Option("--config", "-c", help="config.yaml, or its
 Results = Annotated[Path, typer.Option(help="Folder of the results, as the workflow lays it out.")]
 Output = Annotated[Path, typer.Option("--output", "-o", help="Folder to write to.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, mps, cuda or cuda:N; auto takes a GPU where there is one.")]
-Precision = Annotated[str, typer.Option(help="auto, fp32, bf16 or fp16.")]
+Precision = Annotated[Literal["auto", "fp32", "bf16", "fp16"], typer.Option(help="auto, fp32, bf16 or fp16.")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads; default: all.", show_default=False)]
 
 

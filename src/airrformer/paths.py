@@ -6,12 +6,21 @@ is one file.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+
+from airrformer.errors import UserError
+
+# What is wrong with the place that was named, or with the disk: the user can mend it, and we cannot.
+_PLACES = {
+    errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC,
+    errno.EDQUOT, errno.ENAMETOOLONG,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -96,16 +105,34 @@ def fold_name(split: str, seed: int, fold: int) -> str:
 def replacing(path: str | Path) -> Iterator[Path]:
     """Yield a temporary name beside ``path``; on success it becomes ``path`` in one step, on failure it is removed.
 
-    A reader never sees half a file, and a failed job leaves nothing under the final name.
+    A reader never sees half a file, and a failed job leaves nothing under the final name. Raises ``UserError`` when
+    nothing can be written there.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            yield temporary
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+    except OSError as error:
+        if error.errno not in _PLACES:
+            raise
+        raise UserError(
+            f"{path}: cannot be written: {os.strerror(error.errno)}; name another output or mend the folder"
+        ) from error
+
+
+def check_output(output: str | Path, input: str | Path) -> Path:
+    """``output`` as a path. Raises ``UserError`` when it is a folder, or the input, which would be written over."""
+    output = Path(output)
+    if output.is_dir():
+        raise UserError(f"{output}: this is a folder; name a file to write")
+    if output.resolve() == Path(input).resolve():
+        raise UserError(f"{output}: the output would be written over the input; name another file")
+    return output
 
 
 def write_text(path: str | Path, text: str) -> None:

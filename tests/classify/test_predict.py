@@ -85,4 +85,14 @@ def test_mistakes_leave_no_file(study, tmp_path):
     (tmp_path / "new.fasta").write_text(">broken|TRB|TRBV9*01|CASSF|TRBJ2-1*01\nCAS1SF\n")
     with pytest.raises(UserError, match="no receptor is left"):
         predict(model, tmp_path / "new.fasta", tmp_path / "out.tsv")
+    with pytest.raises(UserError, match="this is a folder"):
+        predict(model, tmp_path / "new.fasta", tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["new.fasta"]
+
+
+@pytest.mark.parametrize("name", ["new.tsv", "new.rejected.tsv"])
+def test_the_input_is_not_written_over(study, tmp_path, name):
+    (tmp_path / name).write_text(">a\nCASSIRSSYEQYF\n")
+    with pytest.raises(UserError, match=f"{name}: the output would be written over the input"):
+        predict(study[0].root / "tcr" / "kmer/counts/logistic" / "model", tmp_path / name, tmp_path / "new.tsv")
+    assert (tmp_path / name).read_text() == ">a\nCASSIRSSYEQYF\n"

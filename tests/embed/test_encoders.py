@@ -125,6 +125,11 @@ def test_bad_input_is_named(sequence, sentence):
         small().embed([SHORT, sequence])
 
 
+def test_what_is_too_long_is_named_by_its_id():
+    with pytest.raises(UserError, match=r"2 sequences longer than the 158 residues that small reads: b \(159\), c"):
+        small().check_lengths(["a", "b", "c"], ["A" * 158, "A" * 159, "A" * 400])
+
+
 def test_a_whole_window_fits():
     assert small().embed_residues(["A" * 158])[0].shape == (158, 16)
 

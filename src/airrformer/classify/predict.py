@@ -12,6 +12,7 @@ from airrformer.classify.models import probabilities
 from airrformer.classify.persistence import check_encoder, hash_names, load_model
 from airrformer.config import Target, load_config
 from airrformer.errors import UserError
+from airrformer.paths import check_output
 from airrformer.receptors.tables import write_table
 
 logger = logging.getLogger(__name__)
@@ -29,13 +30,13 @@ def predict(model_dir: str | Path, input: str | Path, output: str | Path, device
     from airrformer.embed.stage import load_encoder
     from airrformer.parse import parse_input
 
+    output = check_output(output, input)
+    rejected = check_output(output.with_name(f"{output.name.removesuffix('.tsv')}.rejected.tsv"), input)
     estimator, description = load_model(model_dir)
     config, target = load_config(description["config"]), Target(**description["target"])
     results = check_encoder(description, model_dir)
     dataset, settings = config.datasets[target.dataset], config.encoders[target.encoder]
     parsed = parse_input(input, dataset)
-    output = Path(output)
-    rejected = output.with_name(f"{output.name.removesuffix('.tsv')}.rejected.tsv")
 
     encoder = load_encoder(settings.kind, results, target.encoder, device, "auto")
     poolings = {target.pooling: config.poolings[target.pooling]}

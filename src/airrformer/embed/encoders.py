@@ -167,6 +167,16 @@ class ResidueEncoder:
                 )
             yield indices, hidden, mask
 
+    def check_lengths(self, names: Sequence[str], sequences: Sequence[str]) -> None:
+        """Raise ``UserError`` that names the sequences which do not fit into the window."""
+        long = [(n, len(s)) for n, s in zip(names, sequences) if self.max_residues and len(s) > self.max_residues]
+        if long:
+            shown = ", ".join(f"{name} ({length})" for name, length in long[:3])
+            raise UserError(
+                f"{len(long)} sequence{'s' * (len(long) > 1)} longer than the {self.max_residues} residues that "
+                f"{self.name} reads: {shown}{', ...' * (len(long) > 3)}; cut to the variable domain, or leave out"
+            )
+
     def _tokenise(self, sequences: Sequence[str]) -> list[list[int]]:
         tokens = []
         for i, sequence in enumerate(sequences):

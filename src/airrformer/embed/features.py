@@ -75,6 +75,7 @@ def _chain_features(
         counted = kmer_counts(rows, settings, chain), kmer_columns(settings, chain)
         return {name: counted for name in poolings}
     sequences = rows["sequence_aa"].tolist()
+    encoder.check_lengths(rows["receptor_id"].tolist(), sequences)
     pools = [Pool(pooling.kind, _spans(rows, pooling.region, chain)) for pooling in poolings.values()]
     layer = getattr(settings, "layer", -1)
     columns = [f"{chain}_{i}" for i in range(encoder.width)]

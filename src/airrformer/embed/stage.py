@@ -18,7 +18,7 @@ from airrformer.embed.features import dataset_features
 from airrformer.embed.store import Features, write_features
 from airrformer.errors import UserError
 from airrformer.parse.sequences import read_sequences
-from airrformer.paths import Results, replacing
+from airrformer.paths import Results, check_output, replacing
 from airrformer.receptors.tables import read_chains, read_receptors, write_table
 
 logger = logging.getLogger(__name__)
@@ -68,13 +68,15 @@ def embed_file(
     ``output`` ends in .parquet or .csv (columns sequence_id, <encoder>_0, ...) or .npz (arrays ids, X). What could
     not be read is listed in ``FILE.rejected.tsv`` beside it.
     """
-    output = Path(output)
+    output = check_output(output, input)
+    rejected = check_output(output.with_suffix(".rejected.tsv"), input)
     if output.suffix not in (".parquet", ".npz", ".csv"):
         raise UserError(f"{output}: the ending says the format: .parquet, .npz or .csv")
     found = read_sequences(input)
     for note in found.notes:
         logger.info("%s", note)
     loaded = load(encoder, weights, device, precision)
+    loaded.check_lengths(found.ids, found.sequences)
     vectors = loaded.embed(found.sequences, pooling, layer)
     if output.suffix == ".npz":
         with replacing(output) as temporary, temporary.open("wb") as file:
@@ -89,7 +91,6 @@ def embed_file(
                 table.to_csv(temporary, index=False, lineterminator="\n")
     how = {".parquet": "pandas.read_parquet", ".csv": "pandas.read_csv", ".npz": "numpy.load"}[output.suffix]
     logger.info("%s: %d sequences x %d numbers; open with %s", output, *vectors.shape, how)
-    rejected = output.with_suffix(".rejected.tsv")
     write_table(found.rejected, rejected)
     if left_out := len(found.rejected):
         logger.warning("%d of %d records were left out; see %s", left_out, left_out + len(found.ids), rejected)

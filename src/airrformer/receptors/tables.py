@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from airrformer.errors import UserError
 from airrformer.paths import replacing
 
 REGIONS: tuple[str, ...] = ("fwr1", "cdr1", "fwr2", "cdr2", "fwr3", "cdr3", "fwr4")
@@ -73,15 +74,24 @@ def _write_parquet(table: pd.DataFrame, schema: pa.Schema, path: str | Path) -> 
         pq.write_table(pa.Table.from_pandas(table, schema=schema, preserve_index=False), temporary)
 
 
+def _read_parquet(path: str | Path) -> pd.DataFrame:
+    try:
+        return pd.read_parquet(path)
+    except FileNotFoundError:
+        raise UserError(f"{path}: there is no such file; run `airrformer parse`, or give the right --results") from None
+    except pa.ArrowInvalid as error:
+        raise UserError(f"{path}: not a whole Parquet file ({error}); run `airrformer parse` again") from None
+
+
 def read_chains(path: str | Path) -> pd.DataFrame:
     """``chains.parquet`` with ``CHAIN_COLUMNS``; bounds are nullable integers."""
-    table = pd.read_parquet(path)
+    table = _read_parquet(path)
     return table.astype({column: "Int32" for column in BOUND_COLUMNS})
 
 
 def read_receptors(path: str | Path) -> pd.DataFrame:
     """``receptors.parquet``: receptor_id, ``label`` (a list of class names, or a float for regression), groups."""
-    table = pd.read_parquet(path)
+    table = _read_parquet(path)
     if not pd.api.types.is_float_dtype(table["label"]):
         table["label"] = pd.Series([list(names) for names in table["label"]], index=table.index, dtype=object)
     return table
