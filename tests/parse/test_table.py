@@ -51,3 +51,9 @@ def test_mistaken_column_maps(columns, words):
 def test_repeated_column():
     with pytest.raises(UserError, match="'a' occurs twice"):
         rows_of("a,a\n1,2\n")
+
+
+@pytest.mark.parametrize("text", ['id,seq\n"a,CASSF\nb,CASSF\n', 'id,seq\n"a,CASSF\n"b,CASSF\n'])
+def test_a_quotation_mark_without_its_partner_swallows_no_rows(text):
+    with pytest.raises(UserError, match="line 2: not a valid table"):
+        rows_of(text)

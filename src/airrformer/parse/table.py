@@ -47,7 +47,7 @@ def read_table(source: Text, columns: dict[str, str] | None = None) -> Table:
         if text.strip() and not text.startswith("#"):
             break
         lines[i] = ""
-    reader = csv.reader(io.StringIO("\n".join(lines), newline=""), delimiter=delimiter)
+    reader = csv.reader(io.StringIO("\n".join(lines), newline=""), delimiter=delimiter, strict=True)
     rows = _rows(reader, source.path)
     _, header = next(rows)
     header = [name.strip() for name in header]
@@ -76,7 +76,9 @@ def _rows(reader, path: str) -> Iterator[tuple[int, list[str]]]:
                 yield line, cells
             line = reader.line_num + 1
     except csv.Error as error:
-        raise UserError(f"{path}: line {line}: not a valid table: {error}") from None
+        raise UserError(
+            f"{path}: line {line}: not a valid table: {error}; is there a quotation mark without its partner?"
+        ) from None
 
 
 def _check_columns(path: str, header: list[str], columns: dict[str, str]) -> dict[str, str]:
