@@ -74,6 +74,10 @@ def test_no_pickle_within(study):
 def test_a_folder_without_a_model(tmp_path):
     with pytest.raises(UserError, match="cannot read the model"):
         load_model(tmp_path)
+    for content in ("[]", '{"version": 1, "classes": ["a"]}'):
+        (tmp_path / "config.json").write_text(content, encoding="utf-8")
+        with pytest.raises(UserError, match="was not written by `airrformer classify`"):
+            load_model(tmp_path)
 
 
 def test_an_encoder_that_changed_or_went(study):

@@ -35,6 +35,9 @@ TRUSTED_TYPES: tuple[str, ...] = (
     "sklearn.preprocessing._label.LabelBinarizer",
 )
 
+# Of config.json: what predict stands on.
+_KEYS = {"config", "target", "results", "encoder", "classes", "n_features", "feature_names_sha256"}
+
 
 def _skops():
     """``skops.io`` without torch: on import it walks through all of scikit-learn, and one package there imports torch.
@@ -89,7 +92,7 @@ def load_model(folder: str | Path) -> tuple[Pipeline, dict]:
     folder = Path(folder)
     try:
         description = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        if description.get("version") != 1 or "classes" not in description:
+        if not isinstance(description, dict) or description.get("version") != 1 or not description.keys() >= _KEYS:
             raise ValueError("it was not written by `airrformer classify`")
         estimator = _skops().load(folder / "estimator.skops", trusted=list(TRUSTED_TYPES))
     except OSError as error:

@@ -204,8 +204,8 @@ def _read_tensors(path: str | Path) -> dict[str, torch.Tensor]:
         raise UserError(f"{path}: cannot read the weights: {error.strerror or error}") from None
     except (SafetensorError, RuntimeError, EOFError, ValueError) as error:
         raise UserError(f"{path}: no readable checkpoint: {' '.join(str(error).split())[:200]}") from None
-    except Exception as error:  # pickle errors have no common class below Exception
-        raise UserError(f"{path}: refused, it holds more than tensors: {' '.join(str(error).split())[:200]}") from None
+    except Exception:  # pickle errors have no common class below Exception; torch's advice is to run the file's code
+        raise UserError(f"{path}: refused, it holds more than tensors, or it is no checkpoint at all") from None
     if isinstance(content, Mapping) and isinstance(content.get("model"), Mapping):
         content = content["model"]
     if not isinstance(content, Mapping) or not all(isinstance(value, torch.Tensor) for value in content.values()):
