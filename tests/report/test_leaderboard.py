@@ -80,3 +80,9 @@ def test_a_broken_result_file_is_named(config, results, tmp_path):
     with pytest.raises(UserError, match=r"metrics\.json: not valid JSON"):
         write_leaderboard(config, copied)
     assert not copied.leaderboard.exists()
+
+
+def test_a_folder_without_results_is_a_mistake(config, tmp_path):
+    with pytest.raises(UserError, match="no results of .* here; name the folder"):
+        write_leaderboard(config, Results(tmp_path / "nowhere"))
+    assert not (tmp_path / "nowhere").exists()

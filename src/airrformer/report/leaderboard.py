@@ -5,6 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from airrformer.config import Config, Target
+from airrformer.errors import UserError
 from airrformer.paths import Results
 from airrformer.receptors.tables import write_table
 from airrformer.report.read import METRICS, read_metrics
@@ -45,7 +46,13 @@ def _scores(metrics: dict, split: str) -> dict:
 
 
 def write_leaderboard(config: Config, results: Results) -> pd.DataFrame:
-    """Write ``results.leaderboard`` from the targets' ``metrics.json`` and return it."""
+    """Write ``results.leaderboard`` from the targets' ``metrics.json`` and return it.
+
+    Raises ``UserError`` when nothing of the config's datasets is there: a page about nothing would look like a result.
+    """
+    if not any(results.parse_summary(dataset).is_file() for dataset in config.datasets):
+        names = ", ".join(config.datasets)
+        raise UserError(f"{results.root}: no results of {names} here; name the folder that the workflow wrote to")
     table = leaderboard(config, read_metrics(config, results))
     write_table(table, results.leaderboard)
     return table
