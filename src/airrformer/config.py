@@ -289,6 +289,10 @@ class ClusterSettings(Strict):
     )
 
 
+# The splits, the most demanding one first; "best" is judged in the first one that a dataset has.
+STRICTEST_FIRST = ("group", "cluster", "random")
+
+
 class Evaluation(Strict):
     """How the classifiers are judged: cross-validation, split in several ways side by side."""
 

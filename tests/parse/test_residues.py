@@ -2,10 +2,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airrformer.parse.residues import REPLACED, STANDARD, Rejected, clean_residues
+from airrformer.core.alphabet import AMINO_ACIDS
+from airrformer.parse.residues import REPLACED, Rejected, clean_residues
 
 
-@given(st.text(STANDARD + "X", min_size=1).filter(lambda s: s not in ("NAN", "NA")))
+@given(st.text(AMINO_ACIDS + "X", min_size=1).filter(lambda s: s not in ("NAN", "NA")))
 def test_standard_residues_are_kept(sequence):
     assert clean_residues(sequence).sequence == sequence
     assert clean_residues(sequence.lower() + "*").sequence == sequence

@@ -83,6 +83,6 @@ def test_a_broken_result_file_is_named(config, results, tmp_path):
 
 
 def test_a_folder_without_results_is_a_mistake(config, tmp_path):
-    with pytest.raises(UserError, match="no results of .* here; name the folder"):
+    with pytest.raises(UserError, match=r"no results of .* here; name the folder"):
         write_leaderboard(config, Results(tmp_path / "nowhere"))
     assert not (tmp_path / "nowhere").exists()

@@ -25,7 +25,7 @@ from airrformer.classify.features import Labelled, read_labelled
 from airrformer.classify.metrics import METRICS, bootstrap_weights, interval, mean_defined, weighted_metrics
 from airrformer.classify.models import INNER_FOLDS, fit
 from airrformer.classify.persistence import save_model, write_card
-from airrformer.config import Config, Target
+from airrformer.config import STRICTEST_FIRST, Config, Target
 from airrformer.errors import UserError
 from airrformer.paths import Results, write_json
 from airrformer.receptors.distances import (
@@ -42,9 +42,6 @@ from airrformer.receptors.splits import CannotSplit, deal, folds_of_groups, grou
 from airrformer.receptors.tables import write_table
 
 logger = logging.getLogger(__name__)
-
-# The model that is kept is tuned under the most demanding split that can be made.
-STRICTEST_FIRST = ("group", "cluster", "random")
 
 
 @dataclass(frozen=True)
@@ -96,6 +93,7 @@ def _classify(config: Config, target: Target, results: Results, output: Path) ->
     if not predictions:
         raise UserError(f"dataset {target.dataset}: no split can be made: {splits[evaluation.splits[-1]]['skipped']}")
 
+    # The model that is kept is tuned under the most demanding split that can be made.
     strictest = next(split for split in STRICTEST_FIRST if split in groups)
     fitted = fit(settings, data.X, data.Y, _inner_folds(groups[strictest], data.Y, "final"))
     metrics = {

@@ -110,7 +110,7 @@ class ResidueEncoder:
         sequences = _as_list(sequences)
         distinct, where = _distinct(sequences)
         found: list[np.ndarray] = [np.empty(0)] * len(distinct)
-        for indices, hidden, _ in self._batches(distinct, layer, batch_tokens):
+        for indices, hidden in self._batches(distinct, layer, batch_tokens):
             values = hidden.float().cpu().numpy()
             for row, i in enumerate(indices):
                 found[i] = values[row, : len(distinct[i])].copy()
@@ -124,19 +124,16 @@ class ResidueEncoder:
         spans = [s.reshape(len(sequences), 2) for s in spans]
         keys = [(sequence, *(tuple(s[i]) for s in spans)) for i, sequence in enumerate(sequences)]
         distinct, where = _distinct(keys)
-        first = np.zeros(len(distinct), dtype=int)
-        first[where[::-1]] = np.arange(len(sequences))[::-1]  # the first input of each distinct key
+        spans = [np.array([key[k] for key in distinct], dtype=int).reshape(-1, 2) for k in range(1, 1 + len(pools))]
         pooled = [np.empty((len(distinct), self.width), dtype=np.float32) for _ in pools]
-        for indices, hidden, _ in self._batches([key[0] for key in distinct], layer, batch_tokens):
+        for indices, hidden in self._batches([key[0] for key in distinct], layer, batch_tokens):
             for (kind, _), span, values in zip(pools, spans, pooled):
-                mask = span_mask(span[first[indices]], hidden.shape[1], hidden.device)
+                mask = span_mask(span[indices], hidden.shape[1], hidden.device)
                 values[indices] = POOLINGS[kind](hidden, mask).cpu().numpy()
         return [values[where] for values in pooled]
 
-    def _batches(
-        self, sequences: Sequence[str], layer: int, batch_tokens: int
-    ) -> Iterator[tuple[list[int], Tensor, Tensor]]:
-        """Yield (indices, residue vectors (B, L, D), residue mask (B, L)) until every sequence had its turn.
+    def _batches(self, sequences: Sequence[str], layer: int, batch_tokens: int) -> Iterator[tuple[list[int], Tensor]]:
+        """Yield (indices, residue vectors (B, L, D)) until every sequence had its turn; rows are padded to L.
 
         A batch that does not fit into the device's memory is halved; results do not depend on the batch.
         """
@@ -165,7 +162,7 @@ class ResidueEncoder:
                 raise UserError(
                     f"{self.name} gave no finite numbers for {bad[0]!r} and {len(bad) - 1} more; use precision: fp32"
                 )
-            yield indices, hidden, mask
+            yield indices, hidden
 
     def check_lengths(self, names: Sequence[str], sequences: Sequence[str]) -> None:
         """Raise ``UserError`` that names the sequences which do not fit into the window."""

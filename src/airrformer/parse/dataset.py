@@ -26,11 +26,9 @@ from airrformer.receptors.tables import (
     write_receptors,
     write_table,
 )
+from airrformer.versions import STAGE_VERSIONS
 
 log = logging.getLogger(__name__)
-
-# Raised when the output of this stage changes for the same input: a tracked parameter of the workflow's rule.
-VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def parse_dataset(dataset: Dataset, output: str | Path, workers: int = 1, strict
         for names in receptors["label"]:
             classes.update(names)
     summary = {
-        "version": VERSION,
+        "version": STAGE_VERSIONS["parse"],
         "files": dataset.files,
         "molecule": " and ".join(parsed.molecules),
         "records": len(parsed.chains) + len(parsed.rejected),

@@ -21,11 +21,11 @@ import re
 from collections import Counter
 from dataclasses import dataclass, field
 
+from airrformer.core.alphabet import AMINO_ACIDS
 from airrformer.parse.files import is_missing
 
-STANDARD = "ACDEFGHIKLMNPQRSTVWY"
 REPLACED = {"B": "X", "J": "X", "O": "X", "Z": "X", "U": "C"}
-_ALLOWED = set(STANDARD + "X")
+_ALLOWED = set(AMINO_ACIDS + "X")
 _NOT_PRODUCTIVE = re.compile(r"[*_~#]")
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 from markupsafe import Markup
 
-from airrformer.config import Config
+from airrformer.config import TRAIN_FOLDS, Config
 from airrformer.paths import Results
 from airrformer.report.study import Study, target_name
 from airrformer.report.words import count, decimals, difference, estimate, interval, listing, percent, shorten
@@ -183,7 +183,7 @@ def _seen_unlabelled(config: Config, studies: list[Study], status: dict[str, dic
         datasets = [d for d, used in scored.items() if name in used]
         if status[name]["status"] == "skipped" or not datasets:
             continue
-        if encoder.kind == "pretrain" and encoder.corpus != "train_folds":
+        if encoder.kind == "pretrain" and encoder.corpus != TRAIN_FOLDS:
             seen = [d for d in datasets if d in encoder.corpus]
             if seen:
                 found.append(

@@ -18,12 +18,12 @@ import yaml
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup, escape
 
-from airrformer.config import Config, Target
+from airrformer.config import STRICTEST_FIRST, Config, Target
 from airrformer.paths import Results, write_text
 from airrformer.report import figures, words
 from airrformer.report.findings import calibration_sentence, headline, opening, warnings
 from airrformer.report.leaderboard import leaderboard
-from airrformer.report.read import METRICS, STRICTEST_FIRST, encoder_status, read_json, read_metrics, read_tsv
+from airrformer.report.read import METRICS, encoder_status, read_json, read_metrics, read_tsv
 from airrformer.report.study import Study, target_name
 
 HERE = Path(__file__).parent

@@ -13,8 +13,6 @@ from airrformer.paths import Results
 
 # Encoders that learn nothing: what a learned one has to beat.
 BASELINE_KINDS = ("blosum62", "kmer")
-# From the most to the least demanding; "best" is judged in the first one that a data set has.
-STRICTEST_FIRST = ("group", "cluster", "random")
 METRICS = ("auroc", "auprc", "auc01", "mcc")
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airrformer.config import Config, Dataset, Target
-from airrformer.report.read import BASELINE_KINDS, STRICTEST_FIRST
+from airrformer.config import STRICTEST_FIRST, Config, Dataset, Target
+from airrformer.report.read import BASELINE_KINDS
 
 
 @dataclass(frozen=True)
