@@ -66,7 +66,7 @@ def test_real_weights_know_the_cysteine():
 
 def test_a_letter_that_antiberty_lacks_takes_its_unknown_row():
     ours = weights.load_foreign("antiberty", WEIGHTS)
-    table = ours.embedding.tokens.weight
+    table = ours.encoder.embedding.tokens.weight
     torch.testing.assert_close(table[alphabet.ID["U"]], table[alphabet.UNK])
     assert not torch.equal(table[alphabet.ID["C"]], table[alphabet.UNK])
 

@@ -13,7 +13,8 @@ from torch import nn
 from airrformer.core import alphabet
 from airrformer.core.batching import token_batches
 from airrformer.core.config import FAMILIES, ModelConfig
-from airrformer.core.transformer import Transformer, initialise, rotate, sinusoidal
+from airrformer.core.positions import Sight, rotate, sinusoidal
+from airrformer.core.transformer import Transformer, initialise
 
 
 def small(**changes) -> Transformer:
@@ -27,14 +28,14 @@ def small(**changes) -> Transformer:
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_a_block_equals_torch_encoder_layer(place, activation):
     config = ModelConfig(width=16, heads=4, feed_forward=32, norm_place=place, activation=activation, positions="none")
-    block = Transformer(config).blocks[0].eval()
+    block = Transformer(config).encoder.blocks[0].eval()
     layer = nn.TransformerEncoderLayer(
         16, 4, 32, dropout=0.0, activation=activation, batch_first=True, norm_first=place == "pre"
     ).eval()
     layer.self_attn.in_proj_weight.data = block.attention.qkv.weight.data
     layer.self_attn.in_proj_bias.data = block.attention.qkv.bias.data
     for theirs, ours in (
-        (layer.self_attn.out_proj, block.attention.output), (layer.linear1, block.feed_forward.inner),
+        (layer.self_attn.out_proj, block.attention.output), (layer.linear1, block.feed_forward.inner.linear),
         (layer.linear2, block.feed_forward.output), (layer.norm1, block.attention_norm),
         (layer.norm2, block.feed_forward_norm),
     ):  # fmt: skip
@@ -42,7 +43,7 @@ def test_a_block_equals_torch_encoder_layer(place, activation):
     x, seen = torch.randn(3, 7, 16), torch.arange(7) < torch.tensor([[7], [3], [5]])
     with torch.no_grad():  # grad mode off would take torch's fast path; both paths agree
         expected = layer(x, src_key_padding_mask=~seen)
-        ours = block(x, seen[:, None, None, :], None)
+        ours = block(x, Sight(seen[:, None, None, :]))
     torch.testing.assert_close(ours[seen], expected[seen], atol=1e-5, rtol=0)
 
 
@@ -66,7 +67,7 @@ def test_rotary_scores_depend_on_the_distance_alone():
 
 
 def test_sinusoidal_table_of_the_original_paper():
-    table = sinusoidal(11, 512)
+    table = sinusoidal(torch.arange(11), 512)
     np.testing.assert_allclose(table[1, :4], [0.8415, 0.5403, 0.8219, 0.5697], atol=5e-5)
     cosine = lambda i, j: float(torch.cosine_similarity(table[i], table[j], dim=0))  # noqa: E731
     assert cosine(0, 1) == pytest.approx(0.9731, abs=5e-5) and cosine(0, 10) == pytest.approx(0.6789, abs=5e-5)
@@ -153,14 +154,15 @@ def toy_weights() -> dict[str, np.ndarray]:
 def test_the_toy_receptor_comes_out_of_the_core():
     """Four hand-set heads loaded into the core's attention; the numbers are those of the source document."""
     config = ModelConfig(width=8, heads=4, feed_forward=32, positions="none", bias=False)
-    attention = Transformer(config).blocks[0].attention
+    attention = Transformer(config).encoder.blocks[0].attention
     w = toy_weights()
     fused = np.concatenate([w[name].transpose(0, 2, 1).reshape(8, 8) for name in "QKV"])
     attention.qkv.weight.data = torch.tensor(fused, dtype=torch.float32)
     attention.output.weight.data = torch.eye(8)
     x = toy_input()
     with torch.no_grad():
-        context = attention(torch.tensor(x, dtype=torch.float32)[None], None, None)[0].numpy()
+        residues = torch.tensor(x, dtype=torch.float32)[None]
+        context = attention(residues, residues, Sight())[0].numpy()
 
     scores = np.einsum("lhk,mhk->hlm", *(np.einsum("ld,hdk->lhk", x, w[name]) for name in "QK")) / np.sqrt(2)
     a = np.exp(scores - scores.max(-1, keepdims=True))

@@ -166,7 +166,7 @@ def test_bf16_is_near_fp32():
 
 def test_numbers_that_are_not_finite_stop_the_run():
     encoder = small()
-    encoder.model.blocks[0].feed_forward.output.bias.data[0] = float("inf")
+    encoder.model.encoder.blocks[0].feed_forward.output.bias.data[0] = float("inf")
     with pytest.raises(UserError, match="gave no finite numbers for 'CASSIRSSYEQYF'"):
         encoder.embed([SHORT])
 

@@ -9,7 +9,7 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
-ALPHABET_SIZE = 33  # core/alphabet.py; a constant here so that this module stays free of imports
+ALPHABET_SIZE, PAD, MASK = 33, 1, 32  # of the residues (core/alphabet.py); here so that this module imports nothing
 
 
 @dataclass(frozen=True)
@@ -17,36 +17,116 @@ class ModelConfig:
     """Everything that the one ``Transformer`` class needs to know.
 
     Widths and counts are in units of features, layers and heads. ``max_length`` counts tokens, special ones included;
-    ``None`` means that the position scheme sets no limit.
+    ``None`` means that the position scheme sets no limit. Raises ``ValueError`` for choices that cannot go together.
     """
 
+    # encoder: all tokens see each other. decoder: each sees those before it. encoder-decoder: a decoder that also looks
+    # at a source, which an encoder has read.
+    form: Literal["encoder", "decoder", "encoder-decoder"] = "encoder"
+    causal: bool = True  # False: the decoder's tokens see each other too, as a receptor does that looks at a peptide
     layers: int = 4
+    decoder_layers: int | None = None  # of an encoder-decoder; None: as many as the encoder has
     width: int = 128
+
     heads: int = 4
+    head_width: int | None = None  # None: width / heads
+    attn_scale: float | None = None  # of the scores; None: 1 / sqrt(head width)
     feed_forward: int = 512
+    activation: Literal["relu", "gelu", "gelu_tanh", "swiglu"] = "gelu"  # gelu_tanh: GPT-2's approximation
+    bias: bool = True
+
     alphabet_size: int = ALPHABET_SIZE
-    positions: Literal["rotary", "learned", "sinusoidal", "none"] = "rotary"
-    rotary_base: float = 10_000.0
+    source_alphabet_size: int | None = None  # of an encoder-decoder; None: the same alphabet, with a table of its own
+    pad: int = PAD  # the token that nothing sees
+    mask: int = MASK  # the token that token dropout zeroes
+    embedding_scale: bool = False  # times sqrt(width)
+    embedding_norm: bool = False
+    segments: int = 0
+    token_dropout: bool = False  # ESM-2's
+
+    positions: Literal["sinusoidal", "learned", "rotary", "alibi", "none"] = "rotary"
     max_length: int | None = None
+    rotary_base: float = 10_000.0
+    rotary_pairs: Literal["half", "interleaved"] = "half"  # (i, i + K / 2), or neighbours (2 i, 2 i + 1)
+    rotary_scaling: Literal["none", "interpolation", "ntk", "yarn"] = "none"  # to read further than was trained
+    rotary_factor: float = 1.0  # how many times further
+    rotary_length: int | None = None  # tokens that were trained, for YaRN
+
     norm: Literal["layer", "rms"] = "layer"
     norm_place: Literal["pre", "post"] = "pre"
-    eps: float = 1e-5
-    embedding_norm: bool = False
     final_norm: bool = True
-    activation: Literal["gelu", "relu", "swiglu"] = "gelu"
-    bias: bool = True
-    segments: int = 0
-    tied: bool = True
-    token_dropout: bool = False
-    dropout: float = 0.0
+    eps: float = 1e-5
+
+    head: Literal["transform", "linear"] = "transform"  # before the output: dense, activation, norm; or nothing
+    output_bias: bool = True
+    tied: bool = True  # the output's rows are the embedding's
+    contacts: bool = False  # a logistic regression on the attention maps, one coefficient a head
+
+    dropout: float = 0.0  # of what a sub-layer adds; the three below follow it where they are None
+    attention_dropout: float | None = None  # of the attention weights
+    feed_forward_dropout: float | None = None  # between the two maps of the feed-forward
+    embedding_dropout: float | None = None
+    initialisation: Literal["scaled", "xavier", "normal"] = "scaled"  # transformer.initialise
 
     def __post_init__(self) -> None:
-        if self.width % self.heads:
+        if self.head_width is None and self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
         if self.positions == "learned" and self.max_length is None:
             raise ValueError("learned positions need max_length: the number of rows of the position table")
-        if self.positions == "rotary" and (self.width // self.heads) % 2:
-            raise ValueError(f"rotary positions need an even head width, not {self.width // self.heads}")
+        if self.positions == "rotary" and self.head_size % 2:
+            raise ValueError(f"rotary positions need an even head width, not {self.head_size}")
+        if self.positions == "sinusoidal" and self.width % 2:
+            raise ValueError(f"sinusoidal positions need an even width, not {self.width}")
+        if self.rotary_scaling == "yarn" and self.rotary_length is None:
+            raise ValueError("YaRN needs rotary_length: the number of tokens that the model was trained on")
+        if self.form != "encoder-decoder" and (self.decoder_layers or self.source_alphabet_size):
+            raise ValueError(f"decoder_layers and source_alphabet_size are an encoder-decoder's; this is a {self.form}")
+
+    @property
+    def head_size(self) -> int:
+        """Features of one head."""
+        return self.width // self.heads if self.head_width is None else self.head_width
+
+    @property
+    def depth(self) -> int:
+        """Blocks of the stack whose states come out: the decoder's, where there is one."""
+        return self.layers if self.decoder_layers is None else self.decoder_layers
+
+    def rate(self, place: Literal["attention", "feed_forward", "embedding"]) -> float:
+        """Dropout at ``place``: its own, or else the common one."""
+        own = getattr(self, f"{place}_dropout")
+        return self.dropout if own is None else own
+
+    def parameters(self) -> dict[str, int]:
+        """How many trained numbers each part holds, without building the model; their sum is the whole.
+
+        >>> ModelConfig(layers=1, width=8, heads=2, feed_forward=32, tied=False).parameters()
+        {'embedding': 264, 'attention': 288, 'feed_forward': 552, 'norms': 48, 'output': 385}
+        """
+        width, inner, bias = self.width, self.heads * self.head_size, int(self.bias)
+        gated = int(self.activation == "swiglu")
+        norm = width * (2 if self.norm == "layer" else 1)
+        attention = 4 * width * inner + bias * (3 * inner + width)
+        feed_forward = (2 + gated) * width * self.feed_forward + bias * ((1 + gated) * self.feed_forward + width)
+        transform = (1 + gated) * (width + 1) * width + norm
+
+        both = self.form == "encoder-decoder"
+        blocks = self.layers + self.depth if both else self.layers
+        attentions = blocks + (self.depth if both else 0)  # each block of the decoder also looks at the source
+        per_stack = self.segments + (self.max_length if self.positions == "learned" else 0)
+        table = self.alphabet_size + per_stack
+        if both:
+            table += (self.source_alphabet_size or self.alphabet_size) + per_stack
+        parts = {
+            "embedding": table * width,
+            "attention": attentions * attention,
+            "feed_forward": blocks * feed_forward,
+            "norms": norm * (attentions + blocks + (1 + both) * (self.embedding_norm + self.final_norm)),
+            "output": (0 if self.tied else self.alphabet_size * width)
+            + (self.alphabet_size if self.output_bias else 0)
+            + (transform if self.head == "transform" else 0),
+        }
+        return parts | ({"contacts": self.layers * self.heads + 1} if self.contacts else {})
 
     def to_dict(self) -> dict:
         return dataclasses.asdict(self)

@@ -1,221 +1,445 @@
-"""The one Transformer: embedding, attention, feed-forward, block, stack. No model names, no files, no losses.
+"""The one Transformer: attention, feed-forward, block, stack, and the whole. No model names, no files, no losses.
 
-``ModelConfig`` decides everything. Letters in shape comments: B batch, L length in tokens, H heads, D model width,
-K head width, F feed-forward width, V alphabet. Masks have one sense: True = may be seen.
+``ModelConfig`` decides everything. Read from top to bottom: first the whole, then its parts. positions.py has the
+position schemes and who sees whom, decoding.py writes sequences with it.
 
-Vaswani et al. 2017 (arXiv:1706.03762) is the original; Su et al. 2021 (arXiv:2104.09864) the rotary positions;
-Lin et al. 2023 (Science 379:1123) ESM-2's token dropout; Devlin et al. 2019 (arXiv:1810.04805) the masked head.
+Letters in shape comments: B batch, L length in tokens, S length of a source, H heads, D model width, K head width,
+F feed-forward width, V alphabet. Masks have one sense: True = may be seen.
+
+Vaswani et al. 2017 (arXiv:1706.03762) is the original. Where a part has another source, it is named there.
 """
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from airrformer.core import alphabet
 from airrformer.core.config import ModelConfig
+from airrformer.core.positions import POSITIONS, Sight, rotate
 
-# ESM-2 was trained with 15 % of the tokens chosen, 80 % of which were masked, their embeddings zeroed.
-_TRAINED_MASK_RATIO = 0.15 * 0.8
+# --------------------------------------------------------------------------------------------------------- the whole
 
 
 class Transformer(nn.Module):
     """Token ids -> hidden states -> logits over the alphabet.
 
-    ``forward`` gives the last hidden states; ``hidden_states`` every layer's; ``logits`` goes on from the last ones.
+    An encoder reads ``tokens``; a decoder reads them from left to right; an encoder-decoder's decoder also looks at
+    ``source``, which its encoder has read. ``forward`` gives the last hidden states, ``hidden_states`` those of every
+    layer, ``logits`` goes on from the last ones. All tokens are int64, padded on the right with ``config.pad``.
     """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.config = config
-        self.embedding = Embedding(config)
-        self.rotary = Rotary(config) if config.positions == "rotary" else None
-        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
-        self.final_norm = _norm(config) if config.final_norm else nn.Identity()
-        self.head = MaskedHead(config)
-        if config.tied:
-            self.head.output.weight = self.embedding.tokens.weight
+        cross = config.form == "encoder-decoder"
+        source_alphabet = (cross and config.source_alphabet_size) or config.alphabet_size
+        self.encoder = None if config.form == "decoder" else Stack(config, config.layers, source_alphabet)
+        self.decoder = None
+        if config.form != "encoder":
+            self.decoder = Stack(config, config.depth, config.alphabet_size, causal=config.causal, cross=cross)
+        self.head = Head(config)
+        self.contact_head = ContactHead(config) if config.contacts else None
+        self.tie()
 
-    def forward(self, tokens: Tensor, segments: Tensor | None = None) -> Tensor:
-        """Last hidden states (B, L, D) of ``tokens`` (B, L), int64. Padding rows hold no meaning."""
-        return self.hidden_states(tokens, layers=(self.config.layers,), segments=segments)[0]
+    def tie(self) -> None:
+        """Make the output's rows those of the embedding, where the config says so; needed again after weights came."""
+        if self.config.tied:
+            self.head.output.weight = self._stack.embedding.tokens.weight
+
+    def forward(self, tokens: Tensor, source: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+        """Last hidden states (B, L, D) of ``tokens`` (B, L). Padding rows hold no meaning."""
+        return self.hidden_states(tokens, (self.config.depth,), source, segments)[0]
 
     def hidden_states(
-        self, tokens: Tensor, layers: tuple[int, ...] | None = None, segments: Tensor | None = None
+        self,
+        tokens: Tensor,
+        layers: tuple[int, ...] | None = None,
+        source: Tensor | None = None,
+        segments: Tensor | None = None,
     ) -> list[Tensor]:
         """Hidden states (B, L, D) after each of ``layers``, in that order; default: all, 0 (the embedding) to the last.
 
         The last one is taken after the final norm, as fair-esm does. Layers above the highest asked for are not
-        computed. Raises ``ValueError`` for a row without a visible token, for too long an input and for a layer that
-        does not exist.
+        computed. Raises ``ValueError`` for a row without a visible token, for too long an input, for a layer that does
+        not exist, and for a ``source`` that is missing or has no use.
         """
-        config = self.config
-        layers = tuple(range(config.layers + 1)) if layers is None else layers
-        if not all(0 <= layer <= config.layers for layer in layers):
-            raise ValueError(f"layers {layers} asked for; this model has 0 (embedding) to {config.layers}")
-        if config.max_length is not None and tokens.shape[1] > config.max_length:
-            raise ValueError(
-                f"{tokens.shape[1]} tokens (start and end included); this model's window is {config.max_length}"
-            )
-        token_mask = tokens != alphabet.PAD  # (B, L)
-        if not token_mask.any(dim=1).all():
-            raise ValueError("a row without any visible token: its attention would be undefined")
-        attention_mask = None if token_mask.all() else token_mask[:, None, None, :]  # (B, 1, 1, L)
-        rotation = self.rotary(tokens.shape[1]) if self.rotary is not None else None
+        return self._stack(tokens, layers, segments, *self._memory(source))
 
-        x = self.embedding(tokens, token_mask, segments)  # (B, L) -> (B, L, D)
-        states = {0: x}
-        for i, block in enumerate(self.blocks[: max(layers)], start=1):
-            x = block(x, attention_mask, rotation)
-            if i in layers:
-                states[i] = x
-        if config.layers in layers:
-            states[config.layers] = self.final_norm(states[config.layers])
-        return [states[layer] for layer in layers]
+    def encode(self, source: Tensor) -> Tensor:
+        """What the encoder of an encoder-decoder makes of ``source`` (B, S): the memory (B, S, D)."""
+        return self.encoder(source, (self.config.layers,))[0]
+
+    def decode(
+        self,
+        tokens: Tensor,
+        memory: Tensor | None = None,
+        source_mask: Tensor | None = None,
+        cache: Cache | None = None,
+    ) -> Tensor:
+        """Last hidden states (B, L, D) of the decoder for ``tokens`` (B, L) beside ``memory`` (B, S, D).
+
+        ``source_mask`` (B, S): which of the memory may be seen; None: all. With a ``cache``, ``tokens`` are the ones
+        that follow those of the calls before, without padding, and only they are computed.
+        """
+        return self.decoder(tokens, (self.config.depth,), None, memory, source_mask, cache)[0]
+
+    def attention_maps(
+        self, tokens: Tensor, layers: tuple[int, ...] | None = None, source: Tensor | None = None
+    ) -> list[Tensor]:
+        """Attention weights (B, H, L, L) in each of ``layers``, from 1; default: all. Rows sum to 1.
+
+        They say where a head looks, not what matters for an output: for that, ablate.
+        """
+        maps = Maps()
+        self._stack(tokens, None, None, *self._memory(source), maps=maps)
+        return [maps.own[layer - 1] for layer in layers or range(1, len(maps.own) + 1)]
+
+    def cross_attention_maps(
+        self, tokens: Tensor, source: Tensor, layers: tuple[int, ...] | None = None
+    ) -> list[Tensor]:
+        """Attention weights (B, H, L, S) of ``tokens`` on ``source`` in each of ``layers``, from 1; default: all."""
+        maps = Maps()
+        self._stack(tokens, None, None, *self._memory(source), maps=maps)
+        return [maps.cross[layer - 1] for layer in layers or range(1, len(maps.cross) + 1)]
+
+    def contacts(self, tokens: Tensor, residue_mask: Tensor) -> Tensor:
+        """Probability that two residues touch (B, L, L); 0 where ``residue_mask`` (B, L) is False for either."""
+        return self.contact_head(torch.cat(self.attention_maps(tokens), dim=1), residue_mask)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores over the alphabet (..., V) of last hidden states (..., D)."""
         return self.head(hidden)
 
+    @property
+    def _stack(self) -> Stack:
+        """The stack whose states come out."""
+        return self.encoder if self.decoder is None else self.decoder
+
+    def _memory(self, source: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        if (self.config.form == "encoder-decoder") != (source is not None):
+            raise ValueError("an encoder-decoder needs a source" if source is None else "this model reads no source")
+        return (None, None) if source is None else (self.encode(source), source != self.config.pad)
+
+
+class Stack(nn.Module):
+    """Embedding, blocks, final norm: an encoder; with ``causal`` a decoder; with ``cross`` one that sees a memory."""
+
+    def __init__(
+        self, config: ModelConfig, layers: int, alphabet_size: int, causal: bool = False, cross: bool = False
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.causal = causal
+        self.positions = POSITIONS[config.positions](config)
+        self.embedding = Embedding(config, alphabet_size)
+        self.blocks = nn.ModuleList(Block(config, cross) for _ in range(layers))
+        self.final_norm = _norm(config) if config.final_norm else nn.Identity()
+
+    def forward(
+        self,
+        tokens: Tensor,
+        layers: tuple[int, ...] | None = None,
+        segments: Tensor | None = None,
+        memory: Tensor | None = None,
+        memory_mask: Tensor | None = None,
+        cache: Cache | None = None,
+        maps: Maps | None = None,
+    ) -> list[Tensor]:
+        """Hidden states (B, L, D) after each of ``layers``; see ``Transformer.hidden_states``."""
+        last = len(self.blocks)
+        layers = tuple(range(last + 1)) if layers is None else layers
+        if not all(0 <= layer <= last for layer in layers):
+            raise ValueError(f"layers {layers} asked for; this model has 0 (embedding) to {last}")
+        if cache is not None and not self.causal:
+            raise ValueError("a cache is of use only where no token sees those after it")
+        before = 0 if cache is None else cache.length
+        length = before + tokens.shape[1]
+        if self.config.max_length is not None and length > self.config.max_length:
+            raise ValueError(
+                f"{length} tokens (start and end included); this model's window is {self.config.max_length}"
+            )
+        token_mask = tokens != self.config.pad  # (B, L)
+        if not token_mask.any(dim=1).all():
+            raise ValueError("a row without any visible token: its attention would be undefined")
+        if memory_mask is not None and not memory_mask.any(dim=1).all():
+            raise ValueError("a source without any visible token: there is nothing to look at")
+
+        keys = torch.arange(length, device=tokens.device)
+        queries = keys[before:]
+        sight = Sight.of(queries, keys, token_mask, self.causal, self.positions)
+        memory_sight = Sight(None if memory_mask is None or memory_mask.all() else memory_mask[:, None, None, :])
+
+        x = self.embedding(tokens, token_mask, segments, self.positions.embed(queries))  # (B, L) -> (B, L, D)
+        states = {0: x}
+        for i, block in enumerate(self.blocks[: max(layers)], start=1):
+            kept = None if cache is None else cache.block(i)
+            x = block(x, sight, memory, memory_sight, kept, maps)
+            if i in layers:
+                states[i] = x
+        if last in layers:
+            states[last] = self.final_norm(states[last])
+        return [states[layer] for layer in layers]
+
+
+# --------------------------------------------------------------------------------------------------------- the parts
+
+
+# ESM-2 was trained with 15 % of the tokens chosen, 80 % of which were masked, their embeddings zeroed.
+_TRAINED_MASK_RATIO = 0.15 * 0.8
+
 
 class Embedding(nn.Module):
     """Token vectors, plus positions and segments where the config has them, then norm and dropout."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, alphabet_size: int) -> None:
         super().__init__()
         self.config = config
-        self.tokens = nn.Embedding(config.alphabet_size, config.width)
-        self.positions = nn.Embedding(config.max_length, config.width) if config.positions == "learned" else None
+        self.tokens = nn.Embedding(alphabet_size, config.width)
         self.segments = nn.Embedding(config.segments, config.width) if config.segments else None
         self.norm = _norm(config) if config.embedding_norm else nn.Identity()
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.rate("embedding"))
 
-    def forward(self, tokens: Tensor, token_mask: Tensor, segments: Tensor | None) -> Tensor:
+    def forward(self, tokens: Tensor, token_mask: Tensor, segments: Tensor | None, positions: Tensor | None) -> Tensor:
         x = self.tokens(tokens)  # (B, L) -> (B, L, D)
-        if self.config.token_dropout:
-            masked = tokens == alphabet.MASK
+        if self.config.embedding_scale:
+            x = x * math.sqrt(self.config.width)
+        if self.config.token_dropout:  # Lin et al. 2023, Science 379:1123
+            masked = tokens == self.config.mask
             observed = masked.sum(1) / token_mask.sum(1)  # (B,)
             x = x.masked_fill(masked[..., None], 0.0)
             x = x * ((1 - _TRAINED_MASK_RATIO) / (1 - observed))[:, None, None].to(x.dtype)
-        if self.positions is not None:
-            x = x + self.positions.weight[: tokens.shape[1]]
-        elif self.config.positions == "sinusoidal":
-            x = x + sinusoidal(tokens.shape[1], self.config.width).to(x)
+        if positions is not None:
+            x = x + positions.to(x.dtype)
         if self.segments is not None:
             x = x + self.segments(torch.zeros_like(tokens) if segments is None else segments)
         return self.dropout(self.norm(x))
 
 
 class Block(nn.Module):
-    """Attention and feed-forward, each with a residual; the norm before the sub-layer (pre) or after the sum (post)."""
+    """Attention, with ``cross`` attention on a memory, feed-forward: each adds to what comes in."""
 
-    def __init__(self, config: ModelConfig) -> None:
+    def __init__(self, config: ModelConfig, cross: bool = False) -> None:
         super().__init__()
         self.pre = config.norm_place == "pre"
         self.attention_norm = _norm(config)
-        self.attention = SelfAttention(config)
+        self.attention = Attention(config)
+        self.cross_norm = _norm(config) if cross else None
+        self.cross_attention = Attention(config) if cross else None
         self.feed_forward_norm = _norm(config)
         self.feed_forward = FeedForward(config)
         self.dropout = nn.Dropout(config.dropout)
 
-    def forward(self, x: Tensor, mask: Tensor | None, rotation: tuple[Tensor, Tensor] | None) -> Tensor:
+    def forward(
+        self,
+        x: Tensor,
+        sight: Sight,
+        memory: Tensor | None = None,
+        memory_sight: Sight | None = None,
+        kept: BlockCache | None = None,
+        maps: Maps | None = None,
+    ) -> Tensor:
+        own, cross = (None, None) if kept is None else kept
+        seen, looked = (None, None) if maps is None else (maps.own, maps.cross)
+        x = self._add(x, self.attention_norm, lambda y: self.attention(y, y, sight, own, seen))
+        if self.cross_attention is not None:
+            x = self._add(x, self.cross_norm, lambda y: self.cross_attention(y, memory, memory_sight, cross, looked))
+        return self._add(x, self.feed_forward_norm, self.feed_forward)
+
+    def _add(self, x: Tensor, norm: nn.Module, sub_layer) -> Tensor:
+        """The norm stands before the sub-layer (pre), or after the sum (post, the original)."""
         if self.pre:
-            x = x + self.dropout(self.attention(self.attention_norm(x), mask, rotation))
-            return x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
-        x = self.attention_norm(x + self.dropout(self.attention(x, mask, rotation)))
-        return self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+            return x + self.dropout(sub_layer(norm(x)))
+        return norm(x + self.dropout(sub_layer(x)))
 
 
-class SelfAttention(nn.Module):
-    """softmax(Q K^T / sqrt(K)) V in H heads; ``mask`` (B, 1, 1, L) True = may be seen."""
+class Attention(nn.Module):
+    """softmax(scale Q K^T + mask) V in H heads. ``x`` asks, ``memory`` answers; both are ``x`` in self-attention."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.heads = config.heads
-        self.dropout = config.dropout
-        self.qkv = nn.Linear(config.width, 3 * config.width, bias=config.bias)
-        self.output = nn.Linear(config.width, config.width, bias=config.bias)
+        self.scale = config.head_size**-0.5 if config.attn_scale is None else config.attn_scale
+        self.pairs = config.rotary_pairs
+        self.dropout = config.rate("attention")
+        inner = config.heads * config.head_size
+        self.qkv = nn.Linear(config.width, 3 * inner, bias=config.bias)  # rows: queries, keys, values
+        self.output = nn.Linear(inner, config.width, bias=config.bias)
 
-    def forward(self, x: Tensor, mask: Tensor | None, rotation: tuple[Tensor, Tensor] | None) -> Tensor:
-        # (B, L, D) -> (B, L, 3 D) -> 3 x (B, H, L, K)
-        query, key, value = self.qkv(x).unflatten(-1, (3, self.heads, -1)).permute(2, 0, 3, 1, 4)
-        if rotation is not None:
-            query, key = rotate(query, *rotation), rotate(key, *rotation)
-        context = F.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, dropout_p=self.dropout if self.training else 0.0
-        )
-        return self.output(context.transpose(1, 2).flatten(2))  # (B, H, L, K) -> (B, L, D)
+    def forward(
+        self, x: Tensor, memory: Tensor, sight: Sight, kept: dict | None = None, maps: list[Tensor] | None = None
+    ) -> Tensor:
+        query, key, value = self._project(x, memory, kept)  # (B, H, L, K), (B, H, S, K), (B, H, S, K)
+        if sight.rotation is not None:
+            query, key = (rotate(part, *sight.rotation, self.pairs) for part in (query, key))
+        if kept is not None:
+            key, value = _grow(kept, key, value, self_attention=memory is x)
+        mask = sight.mask if sight.mask is None or sight.mask.dtype == torch.bool else sight.mask.to(query.dtype)
+        dropout = self.dropout if self.training else 0.0
+        if maps is None:
+            context = F.scaled_dot_product_attention(
+                query, key, value, mask, dropout, is_causal=sight.causal, scale=self.scale
+            )
+        else:  # the same, in the open
+            weights = self.weights(query, key, sight)
+            maps.append(weights)
+            context = F.dropout(weights, dropout) @ value
+        return self.output(context.transpose(1, 2).flatten(2))  # (B, H, L, K) -> (B, L, H K) -> (B, L, D)
+
+    def weights(self, query: Tensor, key: Tensor, sight: Sight) -> Tensor:
+        """softmax(scale Q K^T + mask): (B, H, L, S)."""
+        scores = self.scale * query @ key.transpose(-2, -1)
+        mask = sight.mask
+        if sight.causal:
+            mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        if mask is not None:
+            scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+        return scores.softmax(-1)
+
+    def _project(self, x: Tensor, memory: Tensor, kept: dict | None) -> tuple[Tensor, Tensor, Tensor]:
+        def heads(y: Tensor, n: int) -> Tensor:  # (B, L, n H K) -> n x (B, H, L, K)
+            return y.unflatten(-1, (n, self.heads, -1)).permute(2, 0, 3, 1, 4)
+
+        if memory is x:
+            return tuple(heads(self.qkv(x), 3))
+        inner, bias = self.output.in_features, self.qkv.bias
+        query = F.linear(x, self.qkv.weight[:inner], None if bias is None else bias[:inner])
+        if kept:  # the memory has been looked at before, and does not change
+            return heads(query, 1)[0], kept["key"], kept["value"]
+        pair = F.linear(memory, self.qkv.weight[inner:], None if bias is None else bias[inner:])
+        return heads(query, 1)[0], *heads(pair, 2)
 
 
 class FeedForward(nn.Module):
-    """Two linear maps with ReLU or GELU between, or SwiGLU's three (Shazeer 2020, arXiv:2002.05202)."""
+    """Out to F numbers, an activation, and back, for each token by itself."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.activation = {"gelu": F.gelu, "relu": F.relu, "swiglu": F.silu}[config.activation]
-        gated = config.activation == "swiglu"
-        self.inner = nn.Linear(config.width, config.feed_forward, bias=config.bias)
-        self.gate = nn.Linear(config.width, config.feed_forward, bias=config.bias) if gated else None
+        self.inner = Activated(config, config.feed_forward, config.bias)
         self.output = nn.Linear(config.feed_forward, config.width, bias=config.bias)
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = nn.Dropout(config.rate("feed_forward"))
 
     def forward(self, x: Tensor) -> Tensor:
-        inner = self.inner(x)  # (B, L, D) -> (B, L, F)
-        inner = self.activation(inner) if self.gate is None else self.activation(self.gate(x)) * inner
-        return self.output(self.dropout(inner))
+        return self.output(self.dropout(self.inner(x)))  # (B, L, D) -> (B, L, F) -> (B, L, D)
 
 
-class MaskedHead(nn.Module):
-    """Hidden states -> logits: dense, GELU, norm, then one output row a token (BERT's and RoBERTa's form)."""
+class Activated(nn.Module):
+    """A linear map and ReLU or GELU; or two, one of which gates the other (SwiGLU: Shazeer 2020, arXiv:2002.05202)."""
+
+    def __init__(self, config: ModelConfig, features: int, bias: bool) -> None:
+        super().__init__()
+        self.activation = ACTIVATIONS[config.activation]
+        self.linear = nn.Linear(config.width, features, bias=bias)
+        self.gate = nn.Linear(config.width, features, bias=bias) if config.activation == "swiglu" else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.gate is None:
+            return self.activation(self.linear(x))
+        return self.activation(self.gate(x)) * self.linear(x)
+
+
+ACTIVATIONS = {
+    "relu": F.relu,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "swiglu": F.silu,
+}
+
+
+class Head(nn.Module):
+    """Hidden states -> logits: one output row a token, after dense, activation and norm (BERT) or straight away."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        self.dense = nn.Linear(config.width, config.width)
-        self.norm = _norm(config)
-        self.output = nn.Linear(config.width, config.alphabet_size)
+        transform = config.head == "transform"
+        self.dense = Activated(config, config.width, bias=True) if transform else nn.Identity()
+        self.norm = _norm(config) if transform else nn.Identity()
+        self.output = nn.Linear(config.width, config.alphabet_size, bias=config.output_bias)
 
     def forward(self, hidden: Tensor) -> Tensor:
-        return self.output(self.norm(F.gelu(self.dense(hidden))))
+        return self.output(self.norm(self.dense(hidden)))
 
 
-class Rotary(nn.Module):
-    """Angles of the rotary positions. ``inv_freq`` (K / 2) is a buffer: foreign checkpoints bring their own."""
+class ContactHead(nn.Module):
+    """Attention maps -> contacts: a logistic regression on symmetric, average-product-corrected maps.
+
+    Rao et al. 2021 (ICLR, "Transformer protein language models are unsupervised structure learners").
+    """
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
-        head_width = config.width // config.heads
-        self.register_buffer("inv_freq", config.rotary_base ** (-torch.arange(0, head_width, 2).float() / head_width))
+        self.regression = nn.Linear(config.layers * config.heads, 1)
 
-    def forward(self, length: int) -> tuple[Tensor, Tensor]:
-        """Cosine and sine (L, K) for positions 0 to L - 1, in fp32 whatever the model's precision."""
-        positions = torch.arange(length, device=self.inv_freq.device, dtype=torch.float32)
-        angles = torch.outer(positions, self.inv_freq.float())  # (L, K / 2)
-        angles = torch.cat((angles, angles), dim=-1)
-        return angles.cos(), angles.sin()
-
-
-def rotate(x: Tensor, cosine: Tensor, sine: Tensor) -> Tensor:
-    """Turn each pair (i, i + K / 2) of ``x`` (B, H, L, K) by its position's angle."""
-    first, second = x.chunk(2, dim=-1)
-    turned = x * cosine.to(x.dtype) + torch.cat((-second, first), dim=-1) * sine.to(x.dtype)
-    return turned
+    def forward(self, maps: Tensor, residue_mask: Tensor) -> Tensor:
+        """(B, layers H, L, L) and (B, L) -> (B, L, L)."""
+        both = (residue_mask[:, :, None] & residue_mask[:, None, :])[:, None]  # (B, 1, L, L)
+        maps = maps * both
+        maps = maps + maps.transpose(-1, -2)
+        rows, columns = maps.sum(-1, keepdim=True), maps.sum(-2, keepdim=True)
+        corrected = maps - rows * columns / rows.sum(-2, keepdim=True)
+        return self.regression(corrected.movedim(1, -1))[..., 0].sigmoid() * both[:, 0]
 
 
-def sinusoidal(length: int, width: int) -> Tensor:
-    """The original position table (L, D): sine at even and cosine at odd columns, base 10,000."""
-    angles = torch.outer(torch.arange(length).float(), torch.exp(torch.arange(0, width, 2) * (-math.log(1e4) / width)))
-    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(1)[:, :width]
+def _norm(config: ModelConfig) -> nn.Module:
+    """LayerNorm, or RMSNorm (Zhang and Sennrich 2019, arXiv:1910.07467), which neither centres nor shifts."""
+    return (nn.LayerNorm if config.norm == "layer" else nn.RMSNorm)(config.width, eps=config.eps)
+
+
+# ---------------------------------------------------------------------------------------- kept, watched, and started
+
+
+BlockCache = tuple[dict, dict]  # key and value (B, H, S, K) of self- and cross-attention; {} before the first call
+
+
+class Cache:
+    """Keys and values of what a decoder has read, so that each new token costs one row and not all rows again."""
+
+    def __init__(self, layers: int) -> None:
+        self.blocks: list[BlockCache] = [({}, {}) for _ in range(layers)]
+
+    @property
+    def length(self) -> int:
+        """Tokens read so far."""
+        own = self.blocks[0][0]
+        return own["key"].shape[2] if own else 0
+
+    def block(self, layer: int) -> BlockCache:
+        """Of block ``layer``, from 1."""
+        return self.blocks[layer - 1]
+
+    def select(self, rows: Tensor) -> None:
+        """Go on with these rows of the batch, (B',) int64, in this order; a row may occur twice."""
+        for kept in (part for block in self.blocks for part in block):
+            kept.update({name: value[rows] for name, value in kept.items()})
+
+
+def _grow(kept: dict, key: Tensor, value: Tensor, self_attention: bool) -> tuple[Tensor, Tensor]:
+    if self_attention and kept:
+        key, value = torch.cat((kept["key"], key), dim=2), torch.cat((kept["value"], value), dim=2)
+    kept.update(key=key, value=value)
+    return key, value
+
+
+@dataclass
+class Maps:
+    """Attention weights as the blocks append them, one tensor a layer."""
+
+    own: list[Tensor] = field(default_factory=list)
+    cross: list[Tensor] = field(default_factory=list)
 
 
 def initialise(model: Transformer, generator: torch.Generator) -> None:
-    """Starting weights: each layer keeps the size of what goes through it; biases 0, norms 1.
+    """Starting weights; biases 0, norms 1. ``config.initialisation`` says how matrices and embeddings are drawn.
 
-    Embeddings have std 1 and matrices 1 / sqrt(inputs), those that write into the residual stream 1 / sqrt(2 layers)
-    of it (Radford et al. 2019). At widths of a few hundred BERT's std of 0.02 makes attention so even at first that
-    twice the steps are needed. A tied embedding is a matrix of the output too, and is made as one.
+    scaled: each layer keeps the size of what goes through it. Embeddings have std 1 and matrices 1 / sqrt(inputs),
+    those that write into the residual stream 1 / sqrt(2 layers) of it (Radford et al. 2019). At widths of a few hundred
+    BERT's std of 0.02 makes attention so even at first that twice the steps are needed. A tied embedding is a matrix of
+    the output too, and is made as one.
+    xavier: uniform within sqrt(6 / (inputs + outputs)) (Glorot and Bengio 2010), fused matrices one by one.
+    normal: std 0.02 (Devlin et al. 2019).
     """
     config = model.config
     with torch.no_grad():
@@ -223,11 +447,16 @@ def initialise(model: Transformer, generator: torch.Generator) -> None:
             if name.endswith(".bias"):
                 parameter.zero_()
             elif parameter.ndim == 2:
-                embeds = name.startswith("embedding.") and not (config.tied and parameter is model.head.output.weight)
-                writes = name.startswith("blocks.") and name.endswith(".output.weight")
-                std = 1.0 if embeds else parameter.shape[1] ** -0.5
-                parameter.normal_(0.0, std / math.sqrt(2 * config.layers) if writes else std, generator=generator)
-
-
-def _norm(config: ModelConfig) -> nn.Module:
-    return (nn.LayerNorm if config.norm == "layer" else nn.RMSNorm)(config.width, eps=config.eps)
+                if config.initialisation == "normal":
+                    parameter.normal_(0.0, 0.02, generator=generator)
+                elif config.initialisation == "xavier":
+                    for matrix in parameter.chunk(3 if name.endswith("qkv.weight") else 1):
+                        bound = math.sqrt(6 / sum(matrix.shape))
+                        matrix.uniform_(-bound, bound, generator=generator)
+                else:
+                    tied = config.tied and parameter is model.head.output.weight
+                    embeds = (".embedding." in name or ".positions." in name) and not tied
+                    writes = ".blocks." in name and name.endswith(".output.weight")
+                    std = 1.0 if embeds else parameter.shape[1] ** -0.5
+                    std = std / math.sqrt(2 * config.layers) if writes else std
+                    parameter.normal_(0.0, std, generator=generator)

@@ -30,39 +30,39 @@ if TYPE_CHECKING:
 # {n} is a layer's number, {p} weight or bias. "[0]" to "[2]" name the third of the fused query, key and value rows.
 # None: dropped on purpose.
 _ESM2_FAIR: dict[str, str | None] = {
-    "embed_tokens.weight": "embedding.tokens.weight",
-    "layers.{n}.self_attn.q_proj.{p}": "blocks.{n}.attention.qkv.{p}[0]",
-    "layers.{n}.self_attn.k_proj.{p}": "blocks.{n}.attention.qkv.{p}[1]",
-    "layers.{n}.self_attn.v_proj.{p}": "blocks.{n}.attention.qkv.{p}[2]",
-    "layers.{n}.self_attn.out_proj.{p}": "blocks.{n}.attention.output.{p}",
-    "layers.{n}.self_attn.rot_emb.inv_freq": "rotary.inv_freq",
-    "layers.{n}.self_attn_layer_norm.{p}": "blocks.{n}.attention_norm.{p}",
-    "layers.{n}.fc1.{p}": "blocks.{n}.feed_forward.inner.{p}",
-    "layers.{n}.fc2.{p}": "blocks.{n}.feed_forward.output.{p}",
-    "layers.{n}.final_layer_norm.{p}": "blocks.{n}.feed_forward_norm.{p}",
-    "emb_layer_norm_after.{p}": "final_norm.{p}",
-    "lm_head.dense.{p}": "head.dense.{p}",
+    "embed_tokens.weight": "encoder.embedding.tokens.weight",
+    "layers.{n}.self_attn.q_proj.{p}": "encoder.blocks.{n}.attention.qkv.{p}[0]",
+    "layers.{n}.self_attn.k_proj.{p}": "encoder.blocks.{n}.attention.qkv.{p}[1]",
+    "layers.{n}.self_attn.v_proj.{p}": "encoder.blocks.{n}.attention.qkv.{p}[2]",
+    "layers.{n}.self_attn.out_proj.{p}": "encoder.blocks.{n}.attention.output.{p}",
+    "layers.{n}.self_attn.rot_emb.inv_freq": "encoder.positions.inv_freq",
+    "layers.{n}.self_attn_layer_norm.{p}": "encoder.blocks.{n}.attention_norm.{p}",
+    "layers.{n}.fc1.{p}": "encoder.blocks.{n}.feed_forward.inner.linear.{p}",
+    "layers.{n}.fc2.{p}": "encoder.blocks.{n}.feed_forward.output.{p}",
+    "layers.{n}.final_layer_norm.{p}": "encoder.blocks.{n}.feed_forward_norm.{p}",
+    "emb_layer_norm_after.{p}": "encoder.final_norm.{p}",
+    "lm_head.dense.{p}": "head.dense.linear.{p}",
     "lm_head.layer_norm.{p}": "head.norm.{p}",
     "lm_head.weight": "head.output.weight",
     "lm_head.bias": "head.output.bias",
     "contact_head.regression.{p}": None,
 }
 _ESM2_HUGGING_FACE: dict[str, str | None] = {
-    "embeddings.word_embeddings.weight": "embedding.tokens.weight",
+    "embeddings.word_embeddings.weight": "encoder.embedding.tokens.weight",
     "embeddings.position_embeddings.weight": None,  # written by some versions, unused with rotary positions
     "embeddings.position_ids": None,
-    "encoder.layer.{n}.attention.self.query.{p}": "blocks.{n}.attention.qkv.{p}[0]",
-    "encoder.layer.{n}.attention.self.key.{p}": "blocks.{n}.attention.qkv.{p}[1]",
-    "encoder.layer.{n}.attention.self.value.{p}": "blocks.{n}.attention.qkv.{p}[2]",
-    "encoder.layer.{n}.attention.self.rotary_embeddings.inv_freq": "rotary.inv_freq",
-    "encoder.layer.{n}.attention.output.dense.{p}": "blocks.{n}.attention.output.{p}",
-    "encoder.layer.{n}.attention.LayerNorm.{p}": "blocks.{n}.attention_norm.{p}",
-    "encoder.layer.{n}.intermediate.dense.{p}": "blocks.{n}.feed_forward.inner.{p}",
-    "encoder.layer.{n}.output.dense.{p}": "blocks.{n}.feed_forward.output.{p}",
-    "encoder.layer.{n}.LayerNorm.{p}": "blocks.{n}.feed_forward_norm.{p}",
-    "encoder.emb_layer_norm_after.{p}": "final_norm.{p}",
-    "rotary_embeddings.inv_freq": "rotary.inv_freq",
-    "lm_head.dense.{p}": "head.dense.{p}",
+    "encoder.layer.{n}.attention.self.query.{p}": "encoder.blocks.{n}.attention.qkv.{p}[0]",
+    "encoder.layer.{n}.attention.self.key.{p}": "encoder.blocks.{n}.attention.qkv.{p}[1]",
+    "encoder.layer.{n}.attention.self.value.{p}": "encoder.blocks.{n}.attention.qkv.{p}[2]",
+    "encoder.layer.{n}.attention.self.rotary_embeddings.inv_freq": "encoder.positions.inv_freq",
+    "encoder.layer.{n}.attention.output.dense.{p}": "encoder.blocks.{n}.attention.output.{p}",
+    "encoder.layer.{n}.attention.LayerNorm.{p}": "encoder.blocks.{n}.attention_norm.{p}",
+    "encoder.layer.{n}.intermediate.dense.{p}": "encoder.blocks.{n}.feed_forward.inner.linear.{p}",
+    "encoder.layer.{n}.output.dense.{p}": "encoder.blocks.{n}.feed_forward.output.{p}",
+    "encoder.layer.{n}.LayerNorm.{p}": "encoder.blocks.{n}.feed_forward_norm.{p}",
+    "encoder.emb_layer_norm_after.{p}": "encoder.final_norm.{p}",
+    "rotary_embeddings.inv_freq": "encoder.positions.inv_freq",
+    "lm_head.dense.{p}": "head.dense.linear.{p}",
     "lm_head.layer_norm.{p}": "head.norm.{p}",
     "lm_head.decoder.weight": "head.output.weight",
     "lm_head.decoder.bias": "head.output.bias",
@@ -72,20 +72,20 @@ _ESM2_HUGGING_FACE: dict[str, str | None] = {
 }
 _ANTIBERTY: dict[str, str | None] = {
     "bert.embeddings.position_ids": None,
-    "bert.embeddings.word_embeddings.weight": "embedding.tokens.weight",
-    "bert.embeddings.position_embeddings.weight": "embedding.positions.weight",
-    "bert.embeddings.token_type_embeddings.weight": "embedding.segments.weight",
-    "bert.embeddings.LayerNorm.{p}": "embedding.norm.{p}",
-    "bert.encoder.layer.{n}.attention.self.query.{p}": "blocks.{n}.attention.qkv.{p}[0]",
-    "bert.encoder.layer.{n}.attention.self.key.{p}": "blocks.{n}.attention.qkv.{p}[1]",
-    "bert.encoder.layer.{n}.attention.self.value.{p}": "blocks.{n}.attention.qkv.{p}[2]",
-    "bert.encoder.layer.{n}.attention.output.dense.{p}": "blocks.{n}.attention.output.{p}",
-    "bert.encoder.layer.{n}.attention.output.LayerNorm.{p}": "blocks.{n}.attention_norm.{p}",
-    "bert.encoder.layer.{n}.intermediate.dense.{p}": "blocks.{n}.feed_forward.inner.{p}",
-    "bert.encoder.layer.{n}.output.dense.{p}": "blocks.{n}.feed_forward.output.{p}",
-    "bert.encoder.layer.{n}.output.LayerNorm.{p}": "blocks.{n}.feed_forward_norm.{p}",
+    "bert.embeddings.word_embeddings.weight": "encoder.embedding.tokens.weight",
+    "bert.embeddings.position_embeddings.weight": "encoder.positions.table.weight",
+    "bert.embeddings.token_type_embeddings.weight": "encoder.embedding.segments.weight",
+    "bert.embeddings.LayerNorm.{p}": "encoder.embedding.norm.{p}",
+    "bert.encoder.layer.{n}.attention.self.query.{p}": "encoder.blocks.{n}.attention.qkv.{p}[0]",
+    "bert.encoder.layer.{n}.attention.self.key.{p}": "encoder.blocks.{n}.attention.qkv.{p}[1]",
+    "bert.encoder.layer.{n}.attention.self.value.{p}": "encoder.blocks.{n}.attention.qkv.{p}[2]",
+    "bert.encoder.layer.{n}.attention.output.dense.{p}": "encoder.blocks.{n}.attention.output.{p}",
+    "bert.encoder.layer.{n}.attention.output.LayerNorm.{p}": "encoder.blocks.{n}.attention_norm.{p}",
+    "bert.encoder.layer.{n}.intermediate.dense.{p}": "encoder.blocks.{n}.feed_forward.inner.linear.{p}",
+    "bert.encoder.layer.{n}.output.dense.{p}": "encoder.blocks.{n}.feed_forward.output.{p}",
+    "bert.encoder.layer.{n}.output.LayerNorm.{p}": "encoder.blocks.{n}.feed_forward_norm.{p}",
     "bert.pooler.dense.{p}": None,
-    "cls.predictions.transform.dense.{p}": "head.dense.{p}",
+    "cls.predictions.transform.dense.{p}": "head.dense.linear.{p}",
     "cls.predictions.transform.LayerNorm.{p}": "head.norm.{p}",
     "cls.predictions.decoder.{p}": "head.output.{p}",
     "cls.predictions.bias": "head.output.bias",
@@ -102,7 +102,7 @@ _ANTIBERTY_ROWS = [
     _ANTIBERTY_TOKENS.index(name if name in _ANTIBERTY_TOKENS else "[UNK]")
     for name in (_SPECIAL.get(token, token) for token in alphabet.TOKENS)
 ]
-_BY_TOKEN = ("embedding.tokens.weight", "head.output.weight", "head.output.bias")
+_BY_TOKEN = ("encoder.embedding.tokens.weight", "head.output.weight", "head.output.bias")
 
 _ESM2_URL = "https://dl.fbaipublicfiles.com/fair-esm/models/{name}.pt"
 _SILENCE_SECONDS = 20  # a download is given up when no byte comes for so long; never by its total time
@@ -141,7 +141,7 @@ def _map_esm2(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         strip, table = r"^(esm\.)?", _ESM2_HUGGING_FACE
     mapped = _map_names({re.sub(strip, "", key): value for key, value in state.items()}, table)
     # tied: files may leave the second name out
-    mapped.setdefault("head.output.weight", mapped["embedding.tokens.weight"])
+    mapped.setdefault("head.output.weight", mapped["encoder.embedding.tokens.weight"])
     return mapped
 
 
@@ -176,13 +176,13 @@ def _fill(factory: type[Transformer], config: ModelConfig, state: dict[str, torc
 
     with torch.device("meta"):  # no time spent on an initialisation that is overwritten
         model = factory(config)
-    if "rotary.inv_freq" not in state and model.rotary is not None:
-        from airrformer.core.transformer import Rotary
+    for key in set(model.state_dict()) - set(state):
+        if key.endswith("positions.inv_freq"):
+            from airrformer.core.positions import Rotary
 
-        state["rotary.inv_freq"] = Rotary(config).inv_freq  # the file has none: the formula is the same
+            state[key] = Rotary(config).inv_freq  # the file has none: the formula is the same
     model.load_state_dict({key: value.float() for key, value in state.items()}, strict=True, assign=True)
-    if config.tied:
-        model.head.output.weight = model.embedding.tokens.weight
+    model.tie()
     return model.eval().requires_grad_(False)
 
 
@@ -241,7 +241,9 @@ def load_own(folder: str | Path) -> Transformer:
         raise UserError(f"{folder / 'config.json'}: not a model's config: {error}") from None
     state = _read_tensors(folder / "model.safetensors")
     if config.tied:
-        state["head.output.weight"] = state["embedding.tokens.weight"]
+        stack = "encoder" if config.form == "encoder" else "decoder"
+        rows = state.get(f"{stack}.embedding.tokens.weight")
+        state |= {} if rows is None else {"head.output.weight": rows}
     try:
         return _fill(Transformer, config, state)
     except RuntimeError as error:
