@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import esm
 import pytest
 import torch
@@ -88,8 +90,8 @@ def test_every_published_size_has_the_shapes_of_fair_esm(name):
     config = FAMILIES[name]
     with torch.device("meta"):
         reference = ESM2(config.layers, config.width, config.heads, Alphabet.from_architecture("ESM-1b"))
-        ours = Transformer(config)
-    mapped = weights._map_esm2(reference.state_dict())
+        ours = Transformer(dataclasses.replace(config, contacts=True))
+    mapped = weights._map_state(name, reference.state_dict())
     assert {k: v.shape for k, v in mapped.items()} == {k: v.shape for k, v in ours.state_dict().items()}
 
 

@@ -177,7 +177,7 @@ def test_load_finds_a_fair_esm_file_by_name_and_in_the_torch_hub_cache(tmp_path,
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path / "hf"))
     with pytest.raises(UserError, match=r"weights are not on this machine; put esm2_t6_8M_UR50D\.pt .*checkpoints"):
         af.load("esm2_t6_8M_UR50D")
-    file = weights.torch_hub_file("esm2_t6_8M_UR50D")
+    file = weights.kept_file("esm2_t6_8M_UR50D")
     file.parent.mkdir(parents=True)
     fair_esm_file(reference, file)
     encoder = af.load("esm2_t6_8M_UR50D", device="cpu")

@@ -9,7 +9,8 @@ import dataclasses
 from dataclasses import dataclass
 from typing import Literal
 
-ALPHABET_SIZE, PAD, MASK = 33, 1, 32  # of the residues (core/alphabet.py); here so that this module imports nothing
+# Of the residues (core/alphabet.py); here so that this module imports nothing.
+ALPHABET_SIZE, CLS, PAD, EOS, SEPARATOR, MASK = 33, 0, 1, 2, 31, 32
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class ModelConfig:
     source_alphabet_size: int | None = None  # of an encoder-decoder; None: the same alphabet, with a table of its own
     pad: int = PAD  # the token that nothing sees
     mask: int = MASK  # the token that token dropout zeroes
+    before: tuple[int, ...] = (CLS,)  # tokens that one chain's residues are read between
+    after: tuple[int, ...] = (EOS,)
     embedding_scale: bool = False  # times sqrt(width)
     embedding_norm: bool = False
     segments: int = 0
@@ -137,14 +140,30 @@ class ModelConfig:
         unknown = sorted(set(values) - {field.name for field in dataclasses.fields(cls)})
         if unknown:
             raise ValueError(f"unknown ModelConfig fields: {', '.join(unknown)}")
-        return cls(**values)
+        tuples = {key: tuple(values[key]) for key in ("before", "after") if key in values}  # JSON has lists alone
+        return cls(**values | tuples)
 
 
 # ESM-2 (Lin et al. 2023, Science 379:1123): pre-norm, rotary, GELU, tied output, token dropout. Sizes are those of
 # fair-esm's esm/pretrained.py; max_length is the 1,022 residues plus start and end that it was trained on.
 _ESM2 = dict(positions="rotary", norm_place="pre", final_norm=True, tied=True, token_dropout=True, max_length=1024)
-# AntiBERTy (Ruffolo et al. 2021, arXiv:2112.07782): BERT, so post-norm, learned positions, norm over the embedding.
-_BERT = dict(positions="learned", norm_place="post", final_norm=False, embedding_norm=True, eps=1e-12, segments=2)
+# ESM-1b (Rives et al. 2021, PNAS 118:e2016239118): the same with learned positions and a norm over the embedding.
+_ESM1B = _ESM2 | dict(positions="learned", embedding_norm=True)
+# AntiBERTy (Ruffolo et al. 2021, arXiv:2112.07782) and AbLang (Olsen et al. 2022, Bioinform Adv 2:vbac046) are BERTs,
+# so post-norm, learned positions, norm over the embedding, rows of their own for the output. AbLang's table of 160
+# positions counts from 1, which leaves 159 tokens.
+_BERT = dict(positions="learned", norm_place="post", final_norm=False, embedding_norm=True, eps=1e-12, tied=False)
+_ABLANG1 = dict(layers=12, width=768, heads=12, feed_forward=3072, max_length=159, **_BERT)
+# AbLang2 (Olsen et al. 2024, Bioinformatics 40:btae618): ESM-2's plan with SwiGLU, also before the output, and
+# neighbours that turn together. Its scores are divided by sqrt(head width) twice. It reads <HEAVY>|<LIGHT>, and a chain
+# without its partner as <CHAIN>|, which is how a heavy chain alone stood in its training.
+_ABLANG2 = dict(layers=12, width=480, heads=20, feed_forward=1920, activation="swiglu", attn_scale=1 / 24,
+                positions="rotary", rotary_pairs="interleaved", norm_place="pre", final_norm=True, eps=1e-12, tied=True,
+                after=(EOS, SEPARATOR))  # fmt: skip
+# Not here: SCEPTR (Nagano et al. 2024, arXiv:2406.06397). Its blocks are those of this core (post-norm, ReLU), but its
+# token is four numbers: residue, place in its CDR loop, that loop's length, and which of six loops. What enters the
+# first block is a projection of a one-hot residue, place / length and a one-hot loop side by side. Place / length is
+# neither a row of a table nor a function of the position in the input, so this embedding cannot make it.
 
 _ESM2_SIZES: dict[str, dict] = {
     "esm2_t6_8M_UR50D": dict(layers=6, width=320, heads=20, feed_forward=1280),
@@ -155,7 +174,12 @@ _ESM2_SIZES: dict[str, dict] = {
     "esm2_t48_15B_UR50D": dict(layers=48, width=5120, heads=40, feed_forward=20480),
 }
 ESM2_NAMES: tuple[str, ...] = tuple(_ESM2_SIZES)
+# How the files of each are read is a row of core/weights.py's CHECKPOINTS.
 FAMILIES: dict[str, ModelConfig] = {
     **{name: ModelConfig(**size, **_ESM2) for name, size in _ESM2_SIZES.items()},
-    "antiberty": ModelConfig(layers=8, width=512, heads=8, feed_forward=2048, max_length=512, tied=False, **_BERT),
+    "esm1b_t33_650M_UR50S": ModelConfig(layers=33, width=1280, heads=20, feed_forward=5120, **_ESM1B),
+    "antiberty": ModelConfig(layers=8, width=512, heads=8, feed_forward=2048, max_length=512, segments=2, **_BERT),
+    "ablang1-heavy": ModelConfig(**_ABLANG1),
+    "ablang1-light": ModelConfig(**_ABLANG1),
+    "ablang2-paired": ModelConfig(**_ABLANG2),
 }

@@ -1,19 +1,29 @@
 """Foreign checkpoints -> the core, by tables of names, and our own files (safetensors + JSON).
 
-Every foreign key is renamed, transformed or named as dropped; anything else is an error, and the core is loaded
-strictly. torch is imported only where tensors are touched, so that looking for a file costs no seconds.
+A published model is a row of ``FAMILIES`` (what it is) and a row of ``CHECKPOINTS`` (how its files are read, and where
+they lie); no code knows a model's name. Every foreign key is renamed, transformed or named as dropped; anything else is
+an error, and the core is loaded strictly. torch is imported only where tensors are touched, so that looking for a file
+costs no seconds.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import importlib.util
 import json
+import logging
+import math
 import os
 import re
+import shutil
+import tarfile
+import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,15 +37,19 @@ if TYPE_CHECKING:
 
     from airrformer.core.transformer import Transformer
 
-# {n} is a layer's number, {p} weight or bias. "[0]" to "[2]" name the third of the fused query, key and value rows.
-# None: dropped on purpose.
-_ESM2_FAIR: dict[str, str | None] = {
+logger = logging.getLogger(__name__)
+
+# Their name -> ours. {n} is a layer's number, {p} weight or bias. After our name, "[1]" is the second of three parts
+# that are joined, "[2:]" leaves the first two rows out. Two of our names: their rows are cut into equal parts.
+# None: dropped on purpose. One name of ours may have several of theirs, if they hold the same numbers.
+Names = dict[str, str | tuple[str, ...] | None]
+
+_FAIR_ESM: Names = {
     "embed_tokens.weight": "encoder.embedding.tokens.weight",
     "layers.{n}.self_attn.q_proj.{p}": "encoder.blocks.{n}.attention.qkv.{p}[0]",
     "layers.{n}.self_attn.k_proj.{p}": "encoder.blocks.{n}.attention.qkv.{p}[1]",
     "layers.{n}.self_attn.v_proj.{p}": "encoder.blocks.{n}.attention.qkv.{p}[2]",
     "layers.{n}.self_attn.out_proj.{p}": "encoder.blocks.{n}.attention.output.{p}",
-    "layers.{n}.self_attn.rot_emb.inv_freq": "encoder.positions.inv_freq",
     "layers.{n}.self_attn_layer_norm.{p}": "encoder.blocks.{n}.attention_norm.{p}",
     "layers.{n}.fc1.{p}": "encoder.blocks.{n}.feed_forward.inner.linear.{p}",
     "layers.{n}.fc2.{p}": "encoder.blocks.{n}.feed_forward.output.{p}",
@@ -45,32 +59,44 @@ _ESM2_FAIR: dict[str, str | None] = {
     "lm_head.layer_norm.{p}": "head.norm.{p}",
     "lm_head.weight": "head.output.weight",
     "lm_head.bias": "head.output.bias",
-    "contact_head.regression.{p}": None,
+    "contact_head.regression.{p}": "contact_head.regression.{p}",
 }
-_ESM2_HUGGING_FACE: dict[str, str | None] = {
+_HUGGING_FACE_ESM: Names = {
     "embeddings.word_embeddings.weight": "encoder.embedding.tokens.weight",
-    "embeddings.position_embeddings.weight": None,  # written by some versions, unused with rotary positions
     "embeddings.position_ids": None,
     "encoder.layer.{n}.attention.self.query.{p}": "encoder.blocks.{n}.attention.qkv.{p}[0]",
     "encoder.layer.{n}.attention.self.key.{p}": "encoder.blocks.{n}.attention.qkv.{p}[1]",
     "encoder.layer.{n}.attention.self.value.{p}": "encoder.blocks.{n}.attention.qkv.{p}[2]",
-    "encoder.layer.{n}.attention.self.rotary_embeddings.inv_freq": "encoder.positions.inv_freq",
     "encoder.layer.{n}.attention.output.dense.{p}": "encoder.blocks.{n}.attention.output.{p}",
     "encoder.layer.{n}.attention.LayerNorm.{p}": "encoder.blocks.{n}.attention_norm.{p}",
     "encoder.layer.{n}.intermediate.dense.{p}": "encoder.blocks.{n}.feed_forward.inner.linear.{p}",
     "encoder.layer.{n}.output.dense.{p}": "encoder.blocks.{n}.feed_forward.output.{p}",
     "encoder.layer.{n}.LayerNorm.{p}": "encoder.blocks.{n}.feed_forward_norm.{p}",
     "encoder.emb_layer_norm_after.{p}": "encoder.final_norm.{p}",
-    "rotary_embeddings.inv_freq": "encoder.positions.inv_freq",
     "lm_head.dense.{p}": "head.dense.linear.{p}",
     "lm_head.layer_norm.{p}": "head.norm.{p}",
     "lm_head.decoder.weight": "head.output.weight",
     "lm_head.decoder.bias": "head.output.bias",
     "lm_head.bias": "head.output.bias",
-    "contact_head.regression.{p}": None,
+    "contact_head.regression.{p}": "contact_head.regression.{p}",
     "pooler.dense.{p}": None,
 }
-_ANTIBERTY: dict[str, str | None] = {
+_ESM2_FAIR = _FAIR_ESM | {"layers.{n}.self_attn.rot_emb.inv_freq": "encoder.positions.inv_freq"}
+_ESM2_HUGGING_FACE = _HUGGING_FACE_ESM | {
+    "embeddings.position_embeddings.weight": None,  # written by some versions, unused with rotary positions
+    "encoder.layer.{n}.attention.self.rotary_embeddings.inv_freq": "encoder.positions.inv_freq",
+    "rotary_embeddings.inv_freq": "encoder.positions.inv_freq",
+}
+# Positions count from the row after that of padding, which is row 1.
+_ESM1B_FAIR = _FAIR_ESM | {
+    "embed_positions.weight": "encoder.positions.table.weight[2:]",
+    "emb_layer_norm_before.{p}": "encoder.embedding.norm.{p}",
+}
+_ESM1B_HUGGING_FACE = _HUGGING_FACE_ESM | {
+    "embeddings.position_embeddings.weight": "encoder.positions.table.weight[2:]",
+    "embeddings.layer_norm.{p}": "encoder.embedding.norm.{p}",
+}
+_ANTIBERTY: Names = {
     "bert.embeddings.position_ids": None,
     "bert.embeddings.word_embeddings.weight": "encoder.embedding.tokens.weight",
     "bert.embeddings.position_embeddings.weight": "encoder.positions.table.weight",
@@ -94,18 +120,131 @@ _ANTIBERTY: dict[str, str | None] = {
     "cls.graft.{p}": None,
 }
 
-# Source: antiberty 0.1.3, trained_models/vocab.txt
-_ANTIBERTY_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *alphabet.AMINO_ACIDS)
-_SPECIAL = {"<cls>": "[CLS]", "<pad>": "[PAD]", "<eos>": "[SEP]", "<unk>": "[UNK]", "<mask>": "[MASK]"}
-# Row i of our alphabet is row _ANTIBERTY_ROWS[i] of theirs; a letter that they lack takes their [UNK] row.
-_ANTIBERTY_ROWS = [
-    _ANTIBERTY_TOKENS.index(name if name in _ANTIBERTY_TOKENS else "[UNK]")
-    for name in (_SPECIAL.get(token, token) for token in alphabet.TOKENS)
-]
-_BY_TOKEN = ("encoder.embedding.tokens.weight", "head.output.weight", "head.output.bias")
+_ABLANG1: Names = {
+    "AbEmbeddings.AAEmbeddings.weight": "encoder.embedding.tokens.weight",
+    "AbEmbeddings.PositionEmbeddings.weight": "encoder.positions.table.weight[1:]",  # row 0 is that of padding
+    "AbEmbeddings.LayerNorm.{p}": "encoder.embedding.norm.{p}",
+    "EncoderBlocks.Layers.{n}.MultiHeadAttention.Attention.q_proj.{p}": "encoder.blocks.{n}.attention.qkv.{p}[0]",
+    "EncoderBlocks.Layers.{n}.MultiHeadAttention.Attention.k_proj.{p}": "encoder.blocks.{n}.attention.qkv.{p}[1]",
+    "EncoderBlocks.Layers.{n}.MultiHeadAttention.Attention.v_proj.{p}": "encoder.blocks.{n}.attention.qkv.{p}[2]",
+    "EncoderBlocks.Layers.{n}.MultiHeadAttention.Attention.out_proj.{p}": "encoder.blocks.{n}.attention.output.{p}",
+    "EncoderBlocks.Layers.{n}.MHALayerNorm.{p}": "encoder.blocks.{n}.attention_norm.{p}",
+    "EncoderBlocks.Layers.{n}.IntermediateLayer.expand_dense.{p}": ("encoder.blocks.{n}.feed_forward.inner.linear.{p}"),
+    "EncoderBlocks.Layers.{n}.IntermediateLayer.dense_dense.{p}": "encoder.blocks.{n}.feed_forward.output.{p}",
+    "EncoderBlocks.Layers.{n}.IntermediateLayer.LayerNorm.{p}": "encoder.blocks.{n}.feed_forward_norm.{p}",
+    "AbHead.dense.{p}": "head.dense.linear.{p}",
+    "AbHead.layer_norm.{p}": "head.norm.{p}",
+    "AbHead.decoder.{p}": "head.output.{p}",
+    "AbHead.bias": "head.output.bias",
+}
+_ABLANG2: Names = {
+    "aa_embed_layer.weight": "encoder.embedding.tokens.weight",
+    "encoder_blocks.{n}.multihead_attention.q_proj.{p}": "encoder.blocks.{n}.attention.qkv.{p}[0]",
+    "encoder_blocks.{n}.multihead_attention.k_proj.{p}": "encoder.blocks.{n}.attention.qkv.{p}[1]",
+    "encoder_blocks.{n}.multihead_attention.v_proj.{p}": "encoder.blocks.{n}.attention.qkv.{p}[2]",
+    "encoder_blocks.{n}.multihead_attention.out_proj.{p}": "encoder.blocks.{n}.attention.output.{p}",
+    "encoder_blocks.{n}.multihead_attention.rotary_emb.freqs": "encoder.positions.inv_freq",
+    "encoder_blocks.{n}.pre_attn_layer_norm.{p}": "encoder.blocks.{n}.attention_norm.{p}",
+    "encoder_blocks.{n}.intermediate_layer.0.{p}": (
+        "encoder.blocks.{n}.feed_forward.inner.linear.{p}",
+        "encoder.blocks.{n}.feed_forward.inner.gate.{p}",
+    ),
+    "encoder_blocks.{n}.intermediate_layer.2.{p}": "encoder.blocks.{n}.feed_forward.output.{p}",
+    "encoder_blocks.{n}.final_layer_norm.{p}": "encoder.blocks.{n}.feed_forward_norm.{p}",
+    "layer_norm_after_encoder_blocks.{p}": "encoder.final_norm.{p}",
+    "AbHead.ff.0.{p}": ("head.dense.linear.{p}", "head.dense.gate.{p}"),
+    "AbHead.ff.2.{p}": "head.norm.{p}",
+    "AbHead.weights": "head.output.weight",
+    "AbHead.bias": "head.output.bias",
+}
 
-_ESM2_URL = "https://dl.fbaipublicfiles.com/fair-esm/models/{name}.pt"
-_SILENCE_SECONDS = 20  # a download is given up when no byte comes for so long; never by its total time
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """How the files of a published model are read, and where they may lie. ``{name}`` is its name in ``FAMILIES``."""
+
+    source: str  # who publishes it
+    licence: str  # of the package that it comes with
+    # A table for each kind of file, behind the pattern that is cut off the front of its names; the one that knows most
+    # of a file's names is used.
+    names: Mapping[str, Names]
+    how: str  # to get it; {file}: where a download would lie
+    tokens: tuple[str, ...] = alphabet.TOKENS  # their rows, by our names of the tokens
+    unknown: str = "<unk>"  # whose row a token of ours takes that they lack
+    zeroed: tuple[str, ...] = ()  # tokens whose row is set to 0
+    files: tuple[str, ...] = ()  # what a folder may hold, the best first
+    packages: tuple[str, ...] = ()  # files inside installed packages: PACKAGE/PATH
+    hugging_face: tuple[str, ...] = ()  # patterns within the Hugging Face cache
+    url: str | None = None  # of the file, or of an archive that holds it
+    contacts_url: str | None = None  # of the contact regression, which fair-esm keeps in a file beside the checkpoint
+    settings: Mapping[str, str] = dataclasses.field(default_factory=dict)  # in a hparams.json beside it -> ModelConfig
+
+
+_FAIR, _HUGGING_FACE = r"(encoder\.)?(sentence_encoder\.)?", r"(esm\.)?"
+_FACEBOOK = Checkpoint(
+    source="fair-esm",
+    licence="MIT",
+    names={_FAIR: _ESM2_FAIR, _HUGGING_FACE: _ESM2_HUGGING_FACE},
+    how="put {name}.pt ({url}) at {file}, or name a fair-esm .pt or Hugging Face .safetensors file under `weights:`",
+    files=("model.safetensors", "{name}.pt"),
+    hugging_face=("models--facebook--{name}/snapshots/*/model.safetensors",),
+    url="https://dl.fbaipublicfiles.com/fair-esm/models/{name}.pt",
+    contacts_url="https://dl.fbaipublicfiles.com/fair-esm/regression/{name}-contact-regression.pt",
+)
+_OXFORD1 = Checkpoint(
+    source="ablang 0.3.1",
+    licence="BSD-3-Clause",
+    names={r"(AbRep\.)?": _ABLANG1},
+    how="unpack {url} and name its folder, or the amodel.pt in it, under `weights:`",
+    # Source: ablang2 0.2.1, models/ablang2/vocab.py, whose first 24 are those of AbLang.
+    tokens=("<cls>", *"MRHKDESTNQCGPAVIFYWL", "<pad>", "<eos>", "<mask>"),
+    unknown="<mask>",  # it has no unknown residue: to AbLang a residue that is not known is one to be guessed
+    files=("amodel.pt",),
+    settings={"num_attention_heads": "heads", "layer_norm_eps": "eps", "hidden_act": "activation"},
+)
+CHECKPOINTS: dict[str, Checkpoint] = {
+    **{name: _FACEBOOK for name in FAMILIES if name.startswith("esm2_")},
+    # fair-esm sets the <mask> row to 0 when it loads ESM-1b, so <mask> is never a guess.
+    "esm1b_t33_650M_UR50S": dataclasses.replace(
+        _FACEBOOK, names={_FAIR: _ESM1B_FAIR, _HUGGING_FACE: _ESM1B_HUGGING_FACE}, zeroed=("<mask>",)
+    ),
+    "antiberty": Checkpoint(
+        source="antiberty 0.1.3",
+        licence="MIT",
+        names={"": _ANTIBERTY},
+        how="install them with `pip install antiberty==0.1.3`, or name the file pytorch_model.bin under `weights:`",
+        # Source: antiberty 0.1.3, trained_models/vocab.txt
+        tokens=("<pad>", "<unk>", "<cls>", "<eos>", "<mask>", *alphabet.AMINO_ACIDS),
+        files=("pytorch_model.bin",),
+        packages=("antiberty/trained_models/AntiBERTy_md_smooth/pytorch_model.bin",),
+        hugging_face=("models--*--AntiBERTy*/snapshots/*/pytorch_model.bin",),
+    ),
+    **{
+        f"ablang1-{chain}": dataclasses.replace(
+            _OXFORD1,
+            packages=(
+                f"ablang/model-weights-{chain}/amodel.pt",
+                f"ablang2/model-weights-ablang1-{chain}/amodel.pt",
+            ),
+            url=f"https://opig.stats.ox.ac.uk/data/downloads/ablang-{chain}.tar.gz",
+        )
+        for chain in ("heavy", "light")
+    },
+    "ablang2-paired": Checkpoint(
+        source="ablang2 0.2.1",
+        licence="BSD-3-Clause",
+        names={r"(AbRep\.)?": _ABLANG2},
+        how="unpack {url} and name its folder, or the model.pt in it, under `weights:`",
+        # Source: ablang2 0.2.1, models/ablang2/vocab.py
+        tokens=("<cls>", *"MRHKDESTNQCGPAVIFYWL", "<pad>", "<eos>", "<mask>", "X", "<null_1>"),
+        unknown="X",
+        files=("model.pt",),
+        packages=("ablang2/model-weights-ablang2-paired/model.pt",),
+        url="https://zenodo.org/records/10185169/files/ablang2-weights.tar.gz",
+        settings={"n_attn_heads": "heads", "layer_norm_eps": "eps", "a_fn": "activation"},
+    ),
+}
+_BY_TOKEN = ("encoder.embedding.tokens.weight", "head.output.weight", "head.output.bias")
 
 
 # ------------------------------------------------------------------------------------------------ foreign -> core
@@ -114,61 +253,149 @@ _SILENCE_SECONDS = 20  # a download is given up when no byte comes for so long; 
 def load_foreign(name: str, path: str | Path) -> Transformer:
     """The published model ``name`` (a row of ``FAMILIES``) with the weights in ``path``, in eval mode on the CPU.
 
-    Reads fair-esm ``.pt`` and Hugging Face ``.safetensors`` files of ESM-2, and AntiBERTy's ``pytorch_model.bin``.
-    Raises ``UserError`` for a file that is no such checkpoint or belongs to another size.
+    ``path`` is a file in a format of its publisher's (fair-esm's ``.pt``, Hugging Face's ``.safetensors``, AntiBERTy's
+    ``pytorch_model.bin``, AbLang's ``amodel.pt`` or ``model.pt``), or the folder that holds it. ``config.contacts`` is
+    set where the contact regression is at hand, in the file or in ``STEM-contact-regression.pt`` beside it. Raises
+    ``UserError`` for what is no such checkpoint or belongs to another size.
     """
+    path = _file_in(path, _filled(name, CHECKPOINTS[name].files))
+    try:
+        return _build(name, path, _read_with_contacts(path))
+    except _Misfit as error:
+        raise UserError(f"{path}: not the weights of {name}: {error}") from None
+
+
+def identify(path: str | Path) -> tuple[list[str], Transformer]:
+    """The published models that the file or folder ``path`` fits by its names and sizes, and the first one, loaded.
+
+    Several come out where only their numbers differ. Raises ``UserError`` that says what it is like, where none fits.
+    """
+    path = _file_in(path, tuple(file for name in CHECKPOINTS for file in _filled(name, CHECKPOINTS[name].files)))
+    state = _read_with_contacts(path)
+    fitting: dict[str, Transformer] = {}
+    misfits: dict[str, _Misfit] = {}
+    for name in CHECKPOINTS:
+        try:
+            fitting[name] = _build(name, path, state)
+        except _Misfit as error:
+            misfits[name] = error
+    if fitting:
+        return list(fitting), next(iter(fitting.values()))
+    nearest = max(misfits, key=lambda name: misfits[name].known)
+    if misfits[nearest].known == 0:
+        raise UserError(f"{path}: no published model that is known here: no tensor of it has a name of theirs")
+    raise UserError(f"{path}: none of the published models; nearest is {nearest}, but {misfits[nearest]}")
+
+
+class _Misfit(ValueError):
+    """A file that is not that model's. ``known``: how many of its tensors have a place in it."""
+
+    def __init__(self, reason: str, known: float = 0) -> None:
+        super().__init__(reason)
+        self.known = known
+
+
+def _build(name: str, path: Path, state: Mapping[str, torch.Tensor]) -> Transformer:
+    """``name`` with the tensors ``state`` of ``path``. Raises ``_Misfit``."""
     from airrformer.core.transformer import Transformer
 
     config = FAMILIES[name]
-    state = _read_tensors(path)
-    try:
-        if config.segments:
-            mapped = _map_names(state, _ANTIBERTY)
-            for key in _BY_TOKEN:
-                mapped[key] = mapped[key][_ANTIBERTY_ROWS]
-        else:
-            mapped = _map_esm2(state)
-        return _fill(Transformer, config, mapped)
-    except (KeyError, RuntimeError) as error:
-        reason = " ".join(str(error).split())[:300]
-        raise UserError(f"{path}: not the weights of {name}: {reason}") from None
+    mapped = _map_state(name, state)
+    config = dataclasses.replace(config, contacts="contact_head.regression.weight" in mapped)
+    _check_settings(path.with_name("hparams.json"), CHECKPOINTS[name].settings, config)
+    return _fill(Transformer, config, mapped)
 
 
-def _map_esm2(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    if any("self_attn" in key for key in state):
-        strip, table = r"^(encoder\.)?(sentence_encoder\.)?", _ESM2_FAIR
-    else:
-        strip, table = r"^(esm\.)?", _ESM2_HUGGING_FACE
-    mapped = _map_names({re.sub(strip, "", key): value for key, value in state.items()}, table)
-    # tied: files may leave the second name out
-    mapped.setdefault("head.output.weight", mapped["encoder.embedding.tokens.weight"])
-    return mapped
-
-
-def _map_names(state: Mapping[str, torch.Tensor], table: dict[str, str | None]) -> dict[str, torch.Tensor]:
-    """Rename every tensor by ``table``, join the thirds of the fused rows. Raises ``KeyError`` for an unknown key."""
+def _map_state(name: str, state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A foreign file's tensors under our names, with our alphabet's rows. Raises ``_Misfit``."""
     import torch
 
+    checkpoint = CHECKPOINTS[name]
+    stripped = [
+        ({re.sub(f"^{prefix}", "", key): value for key, value in state.items()}, table)
+        for prefix, table in checkpoint.names.items()
+    ]
+    mapped = _map_names(*max(stripped, key=lambda kind: len(_placed(*kind))))
+    if FAMILIES[name].tied and _BY_TOKEN[0] in mapped:  # files may leave the second name out
+        mapped.setdefault("head.output.weight", mapped[_BY_TOKEN[0]])
+
+    rows = torch.tensor(
+        [checkpoint.tokens.index(t if t in checkpoint.tokens else checkpoint.unknown) for t in alphabet.TOKENS]
+    )
+    zeroed = [alphabet.ID[token] for token in checkpoint.zeroed]
+    for key in _BY_TOKEN:
+        tensor = mapped.get(key)
+        if tensor is not None and len(tensor) != len(checkpoint.tokens):
+            raise _Misfit(f"its alphabet has {len(tensor)} tokens, not {len(checkpoint.tokens)}", len(mapped))
+        if tensor is not None and checkpoint.tokens != alphabet.TOKENS:
+            mapped[key] = tensor[rows.to(tensor.device)]
+        if tensor is not None and zeroed and key.endswith("weight"):
+            mapped[key] = mapped[key].index_fill(0, torch.tensor(zeroed, device=tensor.device), 0.0)
+    return mapped
+
+
+def _placed(state: Mapping[str, torch.Tensor], table: Names) -> dict[str, tuple[str, ...]]:
+    """Their names -> ours, for those that ``table`` knows."""
     rules = [
-        (re.compile(re.escape(old).replace(r"\{n\}", r"(?P<n>\d+)").replace(r"\{p\}", r"(?P<p>weight|bias)")), new)
+        (
+            re.compile(re.escape(old).replace(r"\{n\}", r"(?P<n>\d+)").replace(r"\{p\}", r"(?P<p>weight|bias)")),
+            (new,) if isinstance(new, str) else new or (),
+        )
         for old, new in table.items()
     ]
+    found: dict[str, tuple[str, ...]] = {}
+    for key in state:
+        for rule, new in rules:
+            if match := rule.fullmatch(key):
+                found[key] = tuple(target.format(**match.groupdict()) for target in new)
+                break
+    return found
+
+
+_TARGET = re.compile(r"(?P<name>[^\[]+)(\[(?P<third>\d)\]|\[(?P<first>\d+):\])?")
+
+
+def _map_names(state: Mapping[str, torch.Tensor], table: Names) -> dict[str, torch.Tensor]:
+    """Rename every tensor by ``table``; cut, join and drop rows. Raises ``_Misfit`` for a name that it lacks."""
+    import torch
+
+    placed = _placed(state, table)
+    if unknown := next((key for key in state if key not in placed), None):
+        raise _Misfit(f"its tensor {unknown!r} has no place in this model", len(placed))
     mapped: dict[str, torch.Tensor] = {}
     thirds: dict[str, dict[int, torch.Tensor]] = {}
-    for key, tensor in state.items():
-        match, new = next(((m, new) for rule, new in rules if (m := rule.fullmatch(key))), (None, None))
-        if match is None:
-            raise KeyError(f"tensor {key!r} has no place in this model")
-        if new is None:
-            continue
-        new = new.format(**match.groupdict())
-        if new.endswith("]"):
-            thirds.setdefault(new[:-3], {})[int(new[-2])] = tensor
-        else:
-            mapped[new] = tensor
-    for key, parts in thirds.items():
-        mapped[key] = torch.cat([parts[i] for i in range(3)])
+    for key, targets in placed.items():
+        for target, rows in zip(targets, state[key].chunk(len(targets)) if targets else ()):
+            name, third, first = _TARGET.fullmatch(target).group("name", "third", "first")
+            if third is not None:
+                thirds.setdefault(name, {})[int(third)] = rows
+                continue
+            rows = rows[int(first or 0) :]
+            if name in mapped and not _same(mapped[name], rows):
+                raise _Misfit(f"its tensor {key!r} should hold the same numbers as another, but does not", len(placed))
+            mapped[name] = rows
+    for name, found in thirds.items():
+        if len(found) < 3:
+            raise _Misfit(f"it has only {len(found)} of the three tensors that make up {name}", len(placed))
+        mapped[name] = torch.cat([found[i] for i in range(3)])
     return mapped
+
+
+def _same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    import torch
+
+    return one.shape == other.shape and (one.is_meta or torch.equal(one, other))
+
+
+def _check_settings(file: Path, settings: Mapping[str, str], config: ModelConfig) -> None:
+    """What shapes do not show, such as the number of heads, where the publisher's hparams.json is there."""
+    try:
+        theirs = json.loads(file.read_text(encoding="utf-8")) if settings else {}
+    except (OSError, ValueError):
+        return
+    for key, field in settings.items():
+        if key in theirs and theirs[key] != getattr(config, field):
+            raise _Misfit(f"{file.name} says {key} {theirs[key]!r}, where {getattr(config, field)!r} is expected")
 
 
 def _fill(factory: type[Transformer], config: ModelConfig, state: dict[str, torch.Tensor]) -> Transformer:
@@ -176,14 +403,42 @@ def _fill(factory: type[Transformer], config: ModelConfig, state: dict[str, torc
 
     with torch.device("meta"):  # no time spent on an initialisation that is overwritten
         model = factory(config)
-    for key in set(model.state_dict()) - set(state):
+    expected = model.state_dict()
+    for key in set(expected) - set(state):
         if key.endswith("positions.inv_freq"):
             from airrformer.core.positions import Rotary
 
             state[key] = Rotary(config).inv_freq  # the file has none: the formula is the same
+    for key in [*expected, *state]:
+        theirs, ours = (tuple(s[key].shape) if key in s else None for s in (state, expected))
+        if theirs != ours:
+            reason = f"its {key} is {theirs or 'missing'}, where {ours or 'nothing'} is expected"
+            raise _Misfit(reason, math.inf)  # all its names are known: nearer than any file with a strange one
     model.load_state_dict({key: value.float() for key, value in state.items()}, strict=True, assign=True)
     model.tie()
     return model.eval().requires_grad_(False)
+
+
+def _read_with_contacts(path: Path) -> dict[str, torch.Tensor]:
+    """The tensors of ``path``, and those of fair-esm's contact regression where it lies beside it."""
+    state = _read_tensors(path)
+    beside = _contacts_beside(path)
+    return state | _read_tensors(beside) if beside.is_file() else state
+
+
+def _contacts_beside(path: Path) -> Path:
+    return path.with_name(f"{path.stem}-contact-regression.pt")
+
+
+def _file_in(path: str | Path, files: tuple[str, ...]) -> Path:
+    """``path``, or where it is a folder the first of ``files`` that is in it."""
+    path = Path(path)
+    if not path.is_dir():
+        return path
+    found = next((path / file for file in files if (path / file).is_file()), None)
+    if found is None:
+        raise UserError(f"{path}: this folder holds none of {', '.join(dict.fromkeys(files))}; name the weights file")
+    return found
 
 
 def _read_tensors(path: str | Path) -> dict[str, torch.Tensor]:
@@ -246,64 +501,85 @@ def load_own(folder: str | Path) -> Transformer:
         state |= {} if rows is None else {"head.output.weight": rows}
     try:
         return _fill(Transformer, config, state)
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())[:300]
-        raise UserError(f"{folder / 'model.safetensors'}: does not fit config.json: {reason}") from None
+    except _Misfit as error:
+        raise UserError(f"{folder / 'model.safetensors'}: does not fit config.json: {error}") from None
 
 
 # ------------------------------------------------------------------------------------------- where weights lie
 
 
-def torch_hub_file(name: str) -> Path:
-    """Where torch hub, and so fair-esm, keeps the checkpoint ``name``."""
+def kept_file(name: str) -> Path:
+    """Where a download of ``name`` is kept: torch hub's cache, which fair-esm uses too."""
     home = os.environ.get("TORCH_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "torch"
-    return Path(home).expanduser() / "hub" / "checkpoints" / f"{name}.pt"
+    folder = Path(home).expanduser() / "hub" / "checkpoints"
+    checkpoint = CHECKPOINTS[name]
+    return folder / name / checkpoint.files[0] if _is_archive(checkpoint) else folder / f"{name}.pt"
 
 
 def find_local(name: str, weights: str | None = None) -> str | None:
     """The file with the weights of ``name`` on this machine, or None. A look at the disk alone, no network.
 
-    ``weights``, where given, is the only place looked at. Else: torch hub's cache, the Hugging Face cache and, for
-    AntiBERTy, the installed wheel (whose code is not imported).
+    ``weights``, where given, is the only place looked at; it may be a folder. Else: installed packages that bring
+    weights (whose code is not imported), torch hub's cache and the Hugging Face cache.
     """
-    if weights is not None:
-        return weights if Path(weights).is_file() else None
+    if weights is None:
+        return next((str(path) for path in _places(name) if path.is_file()), None)
+    try:
+        path = _file_in(weights, _filled(name, CHECKPOINTS[name].files))
+    except UserError:
+        return None
+    return str(path) if path.is_file() else None
+
+
+def _places(name: str) -> Iterator[Path]:
+    checkpoint = CHECKPOINTS[name]
+    for place in checkpoint.packages:
+        package, _, inside = place.partition("/")
+        spec = importlib.util.find_spec(package)
+        yield from (Path(folder) / inside for folder in (spec.submodule_search_locations or []) if spec) if spec else ()
+    yield kept_file(name)
     hub = os.environ.get("HF_HUB_CACHE") or Path(os.environ.get("HF_HOME") or "~/.cache/huggingface") / "hub"
-    hub = Path(hub).expanduser()
-    candidates: list[Path] = []
-    if FAMILIES[name].segments:
-        spec = importlib.util.find_spec("antiberty")
-        for folder in (spec.submodule_search_locations or []) if spec else []:
-            candidates.append(Path(folder) / "trained_models" / "AntiBERTy_md_smooth" / "pytorch_model.bin")
-        candidates += sorted(hub.glob("models--*--AntiBERTy*/snapshots/*/pytorch_model.bin"))
-    else:
-        candidates.append(torch_hub_file(name))
-        candidates += sorted(hub.glob(f"models--facebook--{name}/snapshots/*/model.safetensors"))
-    return next((str(path) for path in candidates if path.is_file()), None)
+    for pattern in _filled(name, checkpoint.hugging_face):
+        yield from sorted(Path(hub).expanduser().glob(pattern))
 
 
 def how_to_get(name: str, weights: str | None = None) -> str:
     """What to do when ``find_local`` found nothing: one sentence."""
     if weights is not None:
         return f"put the weights of {name} at {weights}"
-    if FAMILIES[name].segments:
-        return "install them with `pip install antiberty==0.1.3`, or name the file pytorch_model.bin under `weights:`"
-    return (
-        f"put {name}.pt ({_ESM2_URL.format(name=name)}) at {torch_hub_file(name)}, or name a fair-esm .pt or "
-        "Hugging Face .safetensors file under `weights:`"
-    )
+    checkpoint = CHECKPOINTS[name]
+    url = (checkpoint.url or "").format(name=name)
+    return checkpoint.how.format(name=name, url=url, file=kept_file(name))
 
 
 def download(name: str) -> Path:
-    """Fetch fair-esm's checkpoint ``name`` once into torch hub's cache, whole or not at all.
+    """Fetch the published weights of ``name`` once into torch hub's cache, whole or not at all.
 
     Gives up when there is no connection or no byte comes for 20 s. Raises ``ConnectionError`` with the reason.
     """
-    if FAMILIES[name].segments:
+    checkpoint, target = CHECKPOINTS[name], kept_file(name)
+    if checkpoint.url is None:
         raise ConnectionError(f"{name} comes inside a Python package, not as a download")
-    target = torch_hub_file(name)
+    url = checkpoint.url.format(name=name)
+    if _is_archive(checkpoint):
+        with tempfile.TemporaryDirectory() as folder:
+            _unpack(_fetch(url, Path(folder) / "archive"), target)
+        return target
+    _fetch(url, target)
+    if checkpoint.contacts_url is not None:
+        try:
+            _fetch(checkpoint.contacts_url.format(name=name), _contacts_beside(target))
+        except ConnectionError as error:
+            logger.warning("%s: no contact regression (%s); all but contacts works without it", name, error)
+    return target
+
+
+_SILENCE_SECONDS = 20  # a download is given up when no byte comes for so long; never by its total time
+
+
+def _fetch(url: str, target: Path) -> Path:
     try:
-        with urllib.request.urlopen(_ESM2_URL.format(name=name), timeout=_SILENCE_SECONDS) as source:
+        with urllib.request.urlopen(url, timeout=_SILENCE_SECONDS) as source:
             expected = source.headers.get("Content-Length")
             with replacing(target) as temporary, temporary.open("wb") as sink:
                 while chunk := source.read(1 << 20):
@@ -315,6 +591,32 @@ def download(name: str) -> Path:
     except TimeoutError:
         raise ConnectionError(f"no byte for {_SILENCE_SECONDS} s") from None
     return target
+
+
+def _unpack(archive: Path, target: Path) -> None:
+    """Write the plain files of ``archive`` that we read to the folder of ``target``, ``target`` itself last.
+
+    Only the last part of a member's name is used, so that nothing is written anywhere else.
+    """
+    try:
+        with tarfile.open(archive) as content:
+            members = {Path(member.name).name: member for member in content if member.isfile()}
+            if target.name not in members:
+                raise ConnectionError(f"the archive that came holds no {target.name}")
+            for file in ("hparams.json", target.name):
+                if file in members:
+                    with replacing(target.with_name(file)) as temporary, temporary.open("wb") as sink:
+                        shutil.copyfileobj(content.extractfile(members[file]), sink)
+    except (tarfile.TarError, EOFError, zlib.error) as error:
+        raise ConnectionError(f"what came is no whole archive: {error}") from None
+
+
+def _is_archive(checkpoint: Checkpoint) -> bool:
+    return (checkpoint.url or "").endswith(".tar.gz")
+
+
+def _filled(name: str, patterns: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(pattern.format(name=name) for pattern in patterns)
 
 
 def sha256(path: str | Path) -> str:
