@@ -28,6 +28,23 @@ def reference_esm2(name: str) -> ESM2:
     return model.eval().requires_grad_(False)
 
 
+def randomise(model: torch.nn.Module, seed: int = 0) -> torch.nn.Module:
+    """Give every trained tensor numbers that matter, also biases and norms, which most models start at 0 and 1.
+
+    Libraries start so small (std 0.02) that attention is even, and a wrong position or mask would hardly show.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if not parameter.requires_grad:
+                continue
+            if parameter.ndim > 1:
+                parameter.normal_(0.0, max(parameter.shape) ** -0.5, generator=generator)
+            else:
+                parameter.normal_(float(name.endswith("weight")), 0.1, generator=generator)
+    return model
+
+
 def fair_esm_file(model: ESM2, path) -> None:
     """Write ``model`` as fair-esm's published checkpoints are: prefixed names and a Namespace beside the tensors."""
     state = {
