@@ -113,11 +113,18 @@ class _Encoder(Strict):
 class PublishedEncoder(_Encoder):
     """What every encoder with published weights has: a file that may be somewhere, or nowhere."""
 
-    weights: str | None = Field(None, description="the file; default: looked for where the kind's row says")
+    weights: str | None = Field(
+        None, description="the file or its folder; default: looked for where the kind's row says"
+    )
     layer: int = Field(-1, description="layer to embed from: 0 the embedding, 1 the first block; -1 the last")
     if_unreachable: Literal["skip", "fail"] = Field(
         "fail", description="when the weights can be had nowhere: stop, or go on without this encoder and say so"
     )
+
+    @property
+    def published_name(self) -> str:
+        """The row of ``core.config.FAMILIES`` that it stands for."""
+        raise NotImplementedError
 
 
 class ModelSettings(Strict):
@@ -127,7 +134,7 @@ class ModelSettings(Strict):
     width: Annotated[int, Field(ge=8)] = Field(128, description="features a residue; a multiple of heads")
     heads: Annotated[int, Field(ge=1)] = Field(4, description="attention heads a block")
     feed_forward: Annotated[int, Field(ge=8)] = Field(512, description="width inside the feed-forward layer")
-    positions: Literal["rotary", "learned", "sinusoidal", "none"] = Field(
+    positions: Literal["rotary", "alibi", "learned", "sinusoidal", "none"] = Field(
         "rotary", description="how the model knows where a residue stands"
     )
     max_length: Annotated[int, Field(ge=8)] = Field(512, description="tokens, start and end included")
@@ -135,24 +142,42 @@ class ModelSettings(Strict):
     norm_place: Literal["pre", "post"] = Field("pre", description="before each sub-layer, or after the residual sum")
     activation: Literal["gelu", "relu", "swiglu"] = Field("gelu", description="inside the feed-forward layer")
     dropout: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="share of features dropped in training")
+    embedding_scale: bool = Field(False, description="multiply the embedding by sqrt(width), as the original does")
+    initialisation: Literal["scaled", "xavier", "normal"] = Field(
+        "scaled", description="starting weights; scaled: each layer keeps the size of what goes through it"
+    )
 
     @model_validator(mode="after")
     def _fits_the_core(self) -> ModelSettings:
         self.to_model_config()
         return self
 
-    def to_model_config(self) -> ModelConfig:
+    def to_model_config(self, objective: str = "masked") -> ModelConfig:
+        form = {"masked": "encoder", "causal": "decoder", "seq2seq": "encoder-decoder"}[objective]
         # Not tied: 33 letters cost nothing, and starting weights that suit an embedding do not suit an output.
-        return ModelConfig(**self.model_dump(), tied=False)
+        # After post-norm blocks all is normed already.
+        return ModelConfig(
+            **self.model_dump(),
+            form=form,
+            tied=False,
+            final_norm=self.norm_place == "pre",
+            head="transform" if form == "encoder" else "linear",
+        )
 
 
 class TrainSettings(Strict):
-    """Masked-residue training (Devlin et al. 2019): 15 % of the residues, of which 80/10/10 mask/random/kept."""
+    """How training goes. Masked residues (Devlin et al. 2019): of the chosen, 80/10/10 % mask/random/kept."""
 
     steps: Annotated[int, Field(ge=1)] = Field(1500, description="optimizer steps at most")
     batch_tokens: Annotated[int, Field(ge=64)] = Field(4096, description="residues a step, all sequences together")
     learning_rate: Annotated[float, Field(gt=0)] = Field(1e-3, description="AdamW's, at the end of the warm-up")
     warmup_steps: Annotated[int, Field(ge=0)] = Field(100, description="steps over which the rate rises from 0")
+    schedule: Literal["cosine", "noam"] = Field(
+        "cosine", description="how it falls then: to 0 along a cosine, or with 1 / sqrt(step) as the original's does"
+    )
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="share of the target that is spread over all letters"
+    )
     weight_decay: Annotated[float, Field(ge=0)] = Field(0.01, description="AdamW's")
     clip: Annotated[float, Field(gt=0)] = Field(1.0, description="largest norm of the gradient")
     mask_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(0.15, description="share of residues to guess")
@@ -164,15 +189,26 @@ class TrainSettings(Strict):
     patience: Annotated[int, Field(ge=1)] = Field(5, description="validations without progress before it stops")
 
 
-TRAIN_FOLDS = "train_folds"
+TRAIN_FOLDS, REVERSAL = "train_folds", "reversal"
 
 
 class PretrainEncoder(_Encoder):
-    """An encoder trained from scratch in this run."""
+    """A Transformer trained from scratch in this run: an encoder, or a decoder that writes sequences.
+
+    `objective: masked` makes an encoder, for features. `causal` makes a decoder that writes new sequences like those
+    of its corpus. `seq2seq` makes the original encoder-decoder; its one corpus so far is `reversal`, random strings of
+    8 to 16 residues to write backwards, the task to learn cross-attention by.
+    """
 
     kind: Literal["pretrain"]
-    corpus: list[str] | Literal["train_folds"] = Field(
+    objective: Literal["masked", "causal", "seq2seq"] = Field(
+        "masked", description="guess hidden residues, the next residue, or a sequence from another one"
+    )
+    corpus: list[str] | Literal["train_folds", "reversal"] = Field(
         description="datasets to read, unlabelled; train_folds: one encoder a fold, which never sees its test receptors"
+    )
+    sequence: Literal["chain", "junction"] = Field(
+        "chain", description="what a causal model writes: whole chains, or junctions (the CDR3 with both anchors)"
     )
     model: ModelSettings = Field(ModelSettings(), description="size and form; see below")
     train: TrainSettings = Field(TrainSettings(), description="how it is trained; see below")
@@ -188,6 +224,23 @@ class Esm2Encoder(PublishedEncoder):
     kind: Literal["esm2"]
     name: Literal[ESM2_NAMES] = Field(description="which of the published sizes")  # type: ignore[valid-type]
 
+    @property
+    def published_name(self) -> str:
+        return self.name
+
+
+class Esm1bEncoder(PublishedEncoder):
+    """ESM-1b (Rives et al. 2021), 650M parameters, from a fair-esm .pt or a Hugging Face .safetensors file.
+
+    Without `weights` the torch hub cache and the Hugging Face cache are looked at; then one download is tried.
+    """
+
+    kind: Literal["esm1b"]
+
+    @property
+    def published_name(self) -> str:
+        return "esm1b_t33_650M_UR50S"
+
 
 class AntibertyEncoder(PublishedEncoder):
     """AntiBERTy (Ruffolo et al. 2021), for antibodies.
@@ -198,6 +251,43 @@ class AntibertyEncoder(PublishedEncoder):
 
     kind: Literal["antiberty"]
     receptors: list[Literal["TCR", "antibody"]] = Field(["antibody"], description="kinds of datasets to embed with it")
+
+    @property
+    def published_name(self) -> str:
+        return "antiberty"
+
+
+class AblangEncoder(PublishedEncoder):
+    """AbLang (Olsen et al. 2022), one model for heavy and one for light chains of antibodies; at most 157 residues.
+
+    Every chain of a dataset goes through the named one. Without `weights` the installed packages ablang and ablang2,
+    which keep what they have downloaded, and the torch hub cache are looked at; then one download is tried. An unknown
+    residue (X) is read as one to be guessed.
+    """
+
+    kind: Literal["ablang"]
+    name: Literal["heavy", "light"] = Field(description="which of the two models")
+    receptors: list[Literal["TCR", "antibody"]] = Field(["antibody"], description="kinds of datasets to embed with it")
+
+    @property
+    def published_name(self) -> str:
+        return f"ablang1-{self.name}"
+
+
+class Ablang2Encoder(PublishedEncoder):
+    """AbLang2 (Olsen et al. 2024), trained on paired and single chains of antibodies.
+
+    Chains are read one by one, each as `<CHAIN>|`, as it knows a heavy chain without its partner. Without `weights` the
+    installed package ablang2, which keeps what it has downloaded, and the torch hub cache are looked at; then one
+    download is tried.
+    """
+
+    kind: Literal["ablang2"]
+    receptors: list[Literal["TCR", "antibody"]] = Field(["antibody"], description="kinds of datasets to embed with it")
+
+    @property
+    def published_name(self) -> str:
+        return "ablang2-paired"
 
 
 class Blosum62Encoder(_Encoder):
@@ -216,7 +306,15 @@ class KmerEncoder(_Encoder):
 
 
 Encoder = Annotated[
-    PretrainEncoder | Esm2Encoder | AntibertyEncoder | Blosum62Encoder | KmerEncoder, Field(discriminator="kind")
+    PretrainEncoder
+    | Esm2Encoder
+    | Esm1bEncoder
+    | AntibertyEncoder
+    | AblangEncoder
+    | Ablang2Encoder
+    | Blosum62Encoder
+    | KmerEncoder,
+    Field(discriminator="kind"),
 ]
 
 
@@ -388,7 +486,13 @@ class Config(Strict):
         return (
             self.datasets[dataset].receptor in self.encoders[encoder].receptors
             and (self.poolings[pooling].kind == "counts") == counts
+            and encoder not in self.writers
         )
+
+    @property
+    def writers(self) -> list[str]:
+        """The encoders that write sequences and so make no features; they are built whatever the targets say."""
+        return [name for name, encoder in self.encoders.items() if getattr(encoder, "objective", "masked") != "masked"]
 
     def _names(self, row: TargetRow, field: str) -> list[str]:
         chosen = getattr(row, field)
@@ -443,7 +547,7 @@ class Config(Strict):
                 encoder.pop("if_unreachable", None)
             if encoder["kind"] == "pretrain" and not training:
                 del encoder["model"], encoder["train"]
-                if encoder["corpus"] != TRAIN_FOLDS:
+                if isinstance(encoder["corpus"], list):
                     encoder["corpus"] = []
         if seed:
             chosen["seed"] = self.seed
@@ -473,6 +577,15 @@ class Config(Strict):
             for dataset in corpus if isinstance(corpus, list) else []:
                 if dataset not in self.datasets:
                     lines.append(f"encoders.{name}.corpus: no dataset {dataset!r}{_near(dataset, self.datasets)}")
+            if isinstance(encoder, PretrainEncoder):
+                lines += _objective_problems(name, encoder)
+        for i, row in enumerate(self.targets):
+            for name in [] if row.encoders == "all" else row.encoders:
+                if name in self.writers:
+                    lines.append(
+                        f"targets.{i}.encoders: {name!r} writes sequences (objective: {self.encoders[name].objective}) "
+                        "and makes no features; leave it out here, it is trained all the same"
+                    )
         for name, dataset in self.datasets.items():
             if dataset.task == "regression":
                 lines.append(f"datasets.{name}.task: regression is not available yet; use classification")
@@ -492,10 +605,13 @@ class Config(Strict):
 
     def loose_ends(self) -> list[str]:
         """What a part may leave open and the whole may not; a line each, with its path."""
-        lines = [] if self.datasets else ["datasets: there is none; name at least one"]
+        needless = self.encoders and all(getattr(e, "corpus", None) == REVERSAL for e in self.encoders.values())
+        lines = [] if self.datasets or needless else ["datasets: there is none; name at least one"]
         for name, encoder in self.encoders.items():
             if encoder.kind == "pretrain" and not encoder.corpus:
                 lines.append(f"encoders.{name}.corpus: names no dataset; there is {', '.join(self.datasets)}")
+            if name in self.writers:
+                continue
             kind = "counts" if encoder.kind == "kmer" else "mean"
             if not any((pooling.kind == "counts") == (kind == "counts") for pooling in self.poolings.values()):
                 lines.append(f"encoders.{name}: no pooling fits it; add to poolings: {{{kind}: {{kind: {kind}}}}}")
@@ -505,6 +621,7 @@ class Config(Strict):
                     lines.append(f"datasets.{name}: rename {path!r}: Snakemake keeps {{ and }} for itself")
         for i, row in enumerate(self.targets):
             names = [self._names(row, f"{field}s") for field in Embedding._fields]
+            names[1] = [name for name in names[1] if name not in self.writers]
             if all(names) and not any(self.fits(*combination) for combination in product(*names)):
                 lines.append(f"targets.{i}: none of its datasets, encoders and poolings fit together")
         return lines
@@ -520,9 +637,24 @@ class Config(Strict):
                 lines.append(f"datasets.{name}.labels.path: there is no file {dataset.labels.path!r}")
         for name, encoder in self.encoders.items():
             weights = getattr(encoder, "weights", None)
-            if weights and encoder.if_unreachable == "fail" and not Path(weights).is_file():
+            if weights and encoder.if_unreachable == "fail" and not Path(weights).exists():
                 lines.append(f"encoders.{name}.weights: there is no file {weights!r}")
         return lines
+
+
+def _objective_problems(name: str, encoder: PretrainEncoder) -> list[str]:
+    """What an objective cannot be trained on; a line each, with its path."""
+    lines = []
+    if (encoder.objective == "seq2seq") != (encoder.corpus == REVERSAL):
+        lines.append(
+            f"encoders.{name}.corpus: objective seq2seq and corpus reversal go together, and with nothing else; here "
+            f"they are {encoder.objective} and {encoder.corpus}"
+        )
+    if encoder.objective == "causal" and encoder.corpus == TRAIN_FOLDS:
+        lines.append(f"encoders.{name}.corpus: train_folds is for encoders that make features (objective: masked)")
+    if encoder.objective != "causal" and encoder.sequence != "chain":
+        lines.append(f"encoders.{name}.sequence: {encoder.sequence} is for objective causal; leave it out")
+    return lines
 
 
 class _Loader(yaml.SafeLoader):

@@ -33,7 +33,10 @@ SECTIONS: list[tuple[str, list[type[BaseModel]]]] = [
         [
             config.PretrainEncoder,
             config.Esm2Encoder,
+            config.Esm1bEncoder,
             config.AntibertyEncoder,
+            config.AblangEncoder,
+            config.Ablang2Encoder,
             config.Blosum62Encoder,
             config.KmerEncoder,
         ],

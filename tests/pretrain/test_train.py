@@ -10,7 +10,9 @@ from airrformer.config import TrainSettings
 from airrformer.core import alphabet
 from airrformer.core.config import ModelConfig
 from airrformer.errors import UserError
-from airrformer.pretrain.train import Place, Training, _epoch, draws, guess_hidden, learning_rate, train
+from airrformer.pretrain.objectives import HiddenResidues, draws, epoch_rows
+from airrformer.pretrain.regions import guess_hidden
+from airrformer.pretrain.train import Place, Training, learning_rate, train
 
 from .conftest import make_chains
 
@@ -23,7 +25,7 @@ VALIDATION = [alphabet.encode(sequence) for sequence in make_chains(8, seed=1)["
 
 def trained(settings: TrainSettings = SETTINGS, place: Place = CPU, seed: int = 7, sequences=TRAIN) -> Training:
     training = Training.start(MODEL, settings, seed, place)
-    train(training, settings, sequences, VALIDATION, seed, place)
+    train(training, settings, HiddenResidues(sequences, VALIDATION, settings, seed), seed, place)
     return training
 
 
@@ -47,12 +49,12 @@ def test_a_training_goes_on_from_its_state_as_if_never_stopped():
     whole = trained()
     part = Training.start(MODEL, SETTINGS, 7, CPU)
     with pytest.raises(KeyboardInterrupt):
-        train(part, SETTINGS, Interrupted(TRAIN, after=50), VALIDATION, 7, CPU)
+        train(part, SETTINGS, HiddenResidues(Interrupted(TRAIN, after=50), VALIDATION, SETTINGS, 7), 7, CPU)
     assert 0 < part.step < SETTINGS.steps
     state = part.state_dict()
     resumed = Training.start(MODEL, SETTINGS, 99, CPU)
     resumed.load_state_dict(state)
-    train(resumed, SETTINGS, TRAIN, VALIDATION, 7, CPU)
+    train(resumed, SETTINGS, HiddenResidues(TRAIN, VALIDATION, SETTINGS, 7), 7, CPU)
     assert resumed.step == whole.step
     assert torch.equal(weights_of(whole), weights_of(resumed))
 
@@ -76,7 +78,8 @@ def test_it_learns_and_history_says_so():
     assert [row["step"] for row in history] == [20, 40, 60]
     assert history[-1]["validation_loss"] < history[0]["validation_loss"] < math.log(33)
     assert set(history[0]) == {
-        "step", "train_loss", "validation_loss", "validation_accuracy", "learning_rate", "seconds"
+        "step", "train_loss", "validation_loss", "validation_accuracy", "learning_rate",
+        "largest_gradient", "seconds",
     }  # fmt: skip
 
 
@@ -100,7 +103,7 @@ def test_no_decay_on_norms_and_biases():
 
 def test_an_epoch_holds_every_row_once_within_the_budget():
     sequences = [[0] * n for n in np.random.default_rng(0).integers(90, 140, size=300)]
-    epochs = [_epoch(sequences, SETTINGS, draws(7, 1, epoch)) for epoch in (0, 1)]
+    epochs = [epoch_rows(sequences, SETTINGS, draws(7, 1, epoch)) for epoch in (0, 1)]
     for batches in epochs:
         assert sorted(row for batch in batches for row in batch) == list(range(300))
         assert all(len(batch) * max(len(sequences[row]) for row in batch) <= 1024 for batch in batches)

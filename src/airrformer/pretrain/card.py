@@ -11,47 +11,117 @@ def write_card(name: str, settings: PretrainEncoder, metrics: dict) -> str:
     """Markdown from an encoder's settings and ``metrics.json``."""
     model, train = settings.model, settings.train
     ends = "at the last step" if metrics["steps"] == train.steps else "early, for the validation loss fell no further"
+    decay = "along a cosine" if train.schedule == "cosine" else "with 1 / sqrt(step)"
     lines = [
         f"# Encoder {name}",
         "",
-        "A Transformer that guesses hidden residues of receptor chains, trained from scratch by airrformer: "
-        f"{model.layers} blocks of width {model.width} with {model.heads} heads, {metrics['parameters']:,} parameters.",
+        f"{_WHAT[settings.objective]}, trained from scratch by airrformer: {model.layers} blocks of width "
+        f"{model.width} with {model.heads} heads, {metrics['parameters']:,} parameters.",
         "",
         "## What it saw",
         "",
-        f"- {metrics['n_train']:,} distinct chains of {_datasets(metrics['corpus'])}, without any label.",
-        f"- Not {metrics['n_validation']:,} distinct chains of held-out receptors ({train.validation_fraction:.0%} of "
-        f"the receptors, chosen by seed {metrics['seed']}), by which it is measured below; but relatives of theirs.",
-        _about_test_receptors(settings),
+        *_saw(settings, metrics),
         "",
         "## How it was trained",
         "",
-        f"In each step {train.mask_fraction:.0%} of the residues were chosen{_weighted(train.cdr3_weight)}, of which "
-        "80 % were masked, 10 % replaced by a random amino acid and 10 % kept; the loss counts the chosen ones alone. "
-        "AdamW, at a rate of "
-        f"{train.learning_rate:g} after {train.warmup_steps} steps of warm-up, then down along a cosine; batches of "
-        f"{train.batch_tokens:,} tokens. It stopped {ends}, {metrics['steps']:,}; the weights are those of step "
-        f"{metrics['best_step']:,}, where the validation loss was lowest. It took {metrics['seconds']:,.0f} s on "
-        f"{metrics['device']} in {metrics['precision']}.",
+        f"{_task(settings)} AdamW, at a rate of {train.learning_rate:g} after {train.warmup_steps} steps of warm-up, "
+        f"then down {decay}; batches of {train.batch_tokens:,} tokens. It stopped {ends}, {metrics['steps']:,}; the "
+        f"weights are those of step {metrics['best_step']:,}, where the validation loss was lowest. It took "
+        f"{metrics['seconds']:,.0f} s on {metrics['device']} in {metrics['precision']}.",
         "",
-        "## How well it guesses",
+        f"## How well it {'guesses' if settings.objective == 'masked' else 'writes'}",
         "",
-        f"Every residue of the held-out chains was hidden once, {train.mask_fraction:.0%} of a chain at a time. "
-        "Perplexity says among how many equally likely letters it seems to choose: 1 is certain, 20 knows nothing. "
-        "Beside it stand two guesses from counts over the same training chains: the letters of the region, and the "
-        "letters at this offset in this region of this locus.",
-        "",
-        "| region | residues | guess | perplexity | guessed right |",
-        "| --- | --- | --- | --- | --- |",
-        *_table(metrics["regions"]),
+        *_measured(settings, metrics),
         "",
         "## What it is not",
         "",
-        "It knows the kinds of chains above and little else. A likely residue is a common one, not a good binder, and "
-        "how likely a chain is says nothing about what it binds.",
+        _WARNING[settings.objective],
         "",
     ]
     return "\n".join(lines)
+
+
+_WHAT = {
+    "masked": "A Transformer that guesses hidden residues of receptor chains",
+    "causal": "A decoder that writes receptor sequences, residue by residue",
+    "seq2seq": "An encoder-decoder that writes strings of residues backwards",
+}
+_WARNING = {
+    "masked": "It knows the kinds of chains above and little else. A likely residue is a common one, not a good "
+    "binder, and how likely a chain is says nothing about what it binds.",
+    "causal": "It writes what is common among the sequences above. Nothing that it writes has been shown to fold, to "
+    "be safe, or to bind anything.",
+    "seq2seq": "It is for teaching: strings of residues mean nothing to it, and it has seen no receptor.",
+}
+
+
+def _saw(settings: PretrainEncoder, metrics: dict) -> list[str]:
+    if settings.objective == "seq2seq":
+        return [
+            "- Random strings of 8 to 16 of the twenty residues, new ones in each step, and each of them backwards."
+        ]
+    what = "chains" if settings.sequence == "chain" else "junctions (the CDR3 with both anchors)"
+    return [
+        f"- {metrics['n_train']:,} distinct {what} of {_datasets(metrics['corpus'])}, without any label.",
+        f"- Not {metrics['n_validation']:,} distinct {what} of held-out receptors "
+        f"({settings.train.validation_fraction:.0%} of the receptors, chosen by seed {metrics['seed']}), by which it "
+        "is measured below; but relatives of theirs.",
+        *([_about_test_receptors(settings)] if settings.objective == "masked" else []),
+    ]
+
+
+def _task(settings: PretrainEncoder) -> str:
+    train = settings.train
+    smoothed = (
+        f" {train.label_smoothing:.0%} of each target was spread over all letters." if train.label_smoothing else ""
+    )
+    if settings.objective == "masked":
+        return (
+            f"In each step {train.mask_fraction:.0%} of the residues were chosen{_weighted(train.cdr3_weight)}, of "
+            "which 80 % were masked, 10 % replaced by a random amino acid and 10 % kept; the loss counts the chosen "
+            f"ones alone.{smoothed}"
+        )
+    beside = " and the string to turn round" if settings.objective == "seq2seq" else ""
+    return f"It guessed each residue, and the end, from those before it{beside}.{smoothed}"
+
+
+def _measured(settings: PretrainEncoder, metrics: dict) -> list[str]:
+    perplexity = (
+        "Perplexity says among how many equally likely letters it seems to choose: 1 is certain, 20 knows nothing. "
+    )
+    if settings.objective == "masked":
+        return [
+            f"Every residue of the held-out chains was hidden once, {settings.train.mask_fraction:.0%} of a chain at a "
+            f"time. {perplexity}Beside it stand two guesses from counts over the same training chains: the letters of "
+            "the region, and the letters at this offset in this region of this locus.",
+            "",
+            "| region | residues | guess | perplexity | guessed right |",
+            "| --- | --- | --- | --- | --- |",
+            *_table(metrics["regions"]),
+        ]
+    if settings.objective == "causal":
+        values, n = metrics["next_residue"], metrics["next_residue"]["n"]
+        rows = (("", "this decoder"), ("position_unigram_", "letters by offset"))
+        return [
+            f"Over the residues and ends of the held-out sequences. {perplexity}Beside it stands a guess from counts "
+            "over the same training sequences: the letters, and the end, at this offset.",
+            "",
+            "| residues and ends | guess | perplexity | guessed right |",
+            "| --- | --- | --- | --- |",
+            *(
+                f"| {n:,} | {what} | {values[f'{prefix}perplexity']:.2f} | {values[f'{prefix}accuracy']:.1%} |"
+                for prefix, what in rows
+            ),
+        ]
+    values = metrics["reversal"]
+    on = ", ".join(f"{share:.1%} in layer {i}" for i, share in enumerate(values["antidiagonal"], start=1))
+    return [
+        f"Of {values['n']:,} new strings it wrote {values['greedy_exact']:,} backwards exactly, taking the likeliest "
+        f"residue each time, and {values['beam_exact']:,} with a beam of {values['beam_width']} (mean log p "
+        f"{values['greedy_mean_score']:.4f} and {values['beam_mean_score']:.4f}). {values['example']} becomes "
+        f"{values['example_reversed']}. While it writes, this much of the cross-attention lies on the residue to be "
+        f"written: {on} (`cross_attention.tsv` has the example's).",
+    ]
 
 
 def _datasets(names: list[str]) -> str:

@@ -12,8 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+import torch
 
-from airrformer.core.alphabet import AMINO_ACIDS
+from airrformer.config import TrainSettings
+from airrformer.core.alphabet import AMINO_ACID_IDS, AMINO_ACIDS, MASK
+from airrformer.core.batching import token_batches
+from airrformer.core.transformer import Transformer
+from airrformer.pretrain import masking
+from airrformer.pretrain.objectives import MEASURE, draws
+from airrformer.pretrain.train import Place
 from airrformer.receptors.tables import REGIONS
 
 # What is reported -> the regions that it holds.
@@ -22,6 +29,32 @@ GROUPS: dict[str, tuple[str, ...]] = {"framework": ("fwr1", "fwr2", "fwr3", "fwr
 _SMOOTHING = 1.0  # letters added, shared out by the coarser guess
 _CODE = np.full(128, -1)
 _CODE[[ord(letter) for letter in AMINO_ACIDS]] = range(len(AMINO_ACIDS))
+
+
+def guess_hidden(
+    model: Transformer, encoded: Sequence[list[int]], settings: TrainSettings, seed: int, place: Place
+) -> list[np.ndarray]:
+    """For each sequence the probabilities (residues, 20) of every letter where it was hidden.
+
+    Every residue is hidden once, ``mask_fraction`` of them at a time, as ``<mask>`` always. Rows of residues that are
+    none of the twenty are 0.
+    """
+    rounds = max(1, round(1 / settings.mask_fraction))
+    generator = draws(seed, MEASURE)
+    guesses: list[np.ndarray] = [np.empty(0)] * len(encoded)
+    model.eval()
+    with torch.inference_mode(), place.autocast():
+        for rows in token_batches([len(row) for row in encoded], settings.batch_tokens):
+            tokens = masking.pad([encoded[row] for row in rows])
+            turn = masking.rounds_of(tokens, rounds, generator)
+            found = torch.zeros(*tokens.shape, len(list(AMINO_ACID_IDS)))
+            for i in range(rounds):
+                chosen = turn == i
+                hidden = model(tokens.masked_fill(chosen, MASK).to(place.device))[chosen.to(place.device)]
+                found[chosen] = model.logits(hidden)[:, list(AMINO_ACID_IDS)].float().softmax(-1).cpu()
+            for row, values in zip(rows, found.numpy()):
+                guesses[row] = values[1 : len(encoded[row]) - 1]  # without start and end
+    return guesses
 
 
 class Stretch(NamedTuple):

@@ -15,14 +15,15 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from airrformer.config import TRAIN_FOLDS, Config, PretrainEncoder
+from airrformer.config import REVERSAL, TRAIN_FOLDS, Config, PretrainEncoder
 from airrformer.core import weights
 from airrformer.errors import UserError
 from airrformer.paths import Results, fold_name, write_json, write_text
+from airrformer.pretrain import causal, regions, reversal
 from airrformer.pretrain.card import write_card
 from airrformer.pretrain.corpus import Corpus, build_corpus, encode_all, masking_weights
-from airrformer.pretrain.regions import Unigrams, measure
-from airrformer.pretrain.train import Place, Training, guess_hidden, train
+from airrformer.pretrain.objectives import HiddenResidues, Objective
+from airrformer.pretrain.train import Place, Training, stability, train
 from airrformer.receptors.splits import CannotSplit, assign_folds
 from airrformer.receptors.tables import read_chains, read_receptors, write_table
 
@@ -34,7 +35,7 @@ def pretrain_encoder(
 ) -> None:
     """Train the encoder ``name`` of the config on its parsed datasets in ``results``; see ``pretrain``."""
     settings = _settings(config, name)
-    datasets = settings.corpus
+    datasets = [] if settings.corpus == REVERSAL else settings.corpus
     if datasets == TRAIN_FOLDS:
         datasets = [d for d, dataset in config.datasets.items() if dataset.labels and _fits(dataset, settings)]
     chains = {dataset: read_chains(results.chains(dataset)) for dataset in datasets}
@@ -59,7 +60,7 @@ def pretrain(
     Raises ``UserError`` for a corpus that is empty or has too long chains, and for a training that diverges.
     """
     settings = _settings(config, name)
-    if not chains:
+    if not chains and settings.corpus != REVERSAL:
         raise UserError(f"encoders.{name}.corpus: no dataset to train on; name at least one")
     place = Place.choose(device, precision)
     with _whole_folder(Path(output)) as folder:
@@ -73,11 +74,14 @@ def pretrain(
         weights.save(done.training.model, folder)
         write_table(pd.DataFrame(done.training.history), folder / "history.tsv")
         metrics = _metrics(config, settings, done, place)
+        if settings.objective == "seq2seq":
+            write_table(reversal.cross_attention(done.training.model, place), folder / "cross_attention.tsv")
         write_json(folder / "metrics.json", metrics)
         write_text(folder / "card.md", write_card(name, settings, metrics))
         status = {
             "status": "ready",
             "kind": settings.kind,
+            "objective": settings.objective,
             "encoder": name,
             "name": None,
             "weights": (Path(output) / "model.safetensors").as_posix(),
@@ -86,14 +90,8 @@ def pretrain(
             "reason": None,
         }
         write_json(folder / "status.json", status)
-    for group, values in metrics["regions"].items():
-        if values["n"]:
-            log.info(
-                "%s: perplexity %.2f, %.1f %% right (counts by position: %.2f, %.1f %%; by region: %.2f, %.1f %%)",
-                *(group, values["perplexity"], 100 * values["accuracy"]),
-                *(values["position_unigram_perplexity"], 100 * values["position_unigram_accuracy"]),
-                *(values["unigram_perplexity"], 100 * values["unigram_accuracy"]),
-            )
+    for sentence in _results(metrics):
+        log.info("%s", sentence)
 
 
 def folds_and_tested(
@@ -122,8 +120,8 @@ def folds_and_tested(
 @dataclass(frozen=True)
 class _Done:
     training: Training
-    corpus: Corpus
-    validation_tokens: list[list[int]]
+    objective: Objective
+    corpus: Corpus | None
     seconds: float
 
 
@@ -135,32 +133,87 @@ def _train(
     excluded: Mapping[str, set[str]] | None = None,
 ) -> _Done:
     started = time.monotonic()
+    corpus, objective = _objective(config, settings, chains, excluded)
+    model_config = settings.model.to_model_config(settings.objective)
+    training = Training.start(model_config, settings.train, config.seed, place)
+    train(training, settings.train, objective, config.seed, place)
+    return _Done(training, objective, corpus, round(time.monotonic() - started, 1))
+
+
+def _objective(
+    config: Config,
+    settings: PretrainEncoder,
+    chains: Mapping[str, pd.DataFrame],
+    excluded: Mapping[str, set[str]] | None,
+) -> tuple[Corpus | None, Objective]:
+    if settings.objective == "seq2seq":
+        return None, reversal.Reversal(settings.train, config.seed)
+    if settings.sequence == "junction":
+        chains = {name: causal.junctions(table) for name, table in chains.items()}
     fraction, max_residues = settings.train.validation_fraction, settings.model.max_length - 2
     corpus = build_corpus(chains, max_residues, fraction, config.seed, excluded)
-    train_tokens, validation_tokens = (encode_all(part["sequence_aa"]) for part in (corpus.train, corpus.validation))
-    training = Training.start(settings.model.to_model_config(), settings.train, config.seed, place)
-    masking = masking_weights(corpus.train, settings.train.cdr3_weight)
-    train(training, settings.train, train_tokens, validation_tokens, config.seed, place, masking)
-    return _Done(training, corpus, validation_tokens, round(time.monotonic() - started, 1))
+    encoded = [encode_all(part["sequence_aa"]) for part in (corpus.train, corpus.validation)]
+    if settings.objective == "causal":
+        return corpus, causal.NextResidue(*encoded, settings.train, config.seed)
+    weights = masking_weights(corpus.train, settings.train.cdr3_weight)
+    return corpus, HiddenResidues(*encoded, settings.train, config.seed, weights)
 
 
 def _metrics(config: Config, settings: PretrainEncoder, done: _Done, place: Place) -> dict:
-    training, corpus = done.training, done.corpus
-    guesses = guess_hidden(training.model, done.validation_tokens, settings.train, config.seed, place)
-    return {
-        "version": 1,
-        "parameters": sum(parameter.numel() for parameter in training.model.parameters()),
+    training, objective, corpus, seed = done.training, done.objective, done.corpus, config.seed
+    parameters = training.model.config.parameters()
+    metrics = {
+        "version": 2,
+        "objective": settings.objective,
+        "parameters": sum(parameters.values()),
+        "parameters_by_part": parameters,
         "steps": training.step,
         "best_step": training.best_step,
         "seconds": done.seconds,
-        "seed": config.seed,
-        "corpus": list(corpus.names),
-        "n_train": len(corpus.train),
-        "n_validation": len(corpus.validation),
+        "seed": seed,
+        "corpus": [REVERSAL] if corpus is None else list(corpus.names),
+        "n_train": None if corpus is None else len(corpus.train),
+        "n_validation": None if corpus is None else len(corpus.validation),
         "device": str(place.device),
         "precision": place.precision,
-        "regions": measure(corpus.validation, guesses, Unigrams(corpus.train)),
+        "stability": stability(training.history),
     }
+    if isinstance(objective, HiddenResidues):
+        guesses = regions.guess_hidden(training.model, objective.validation, settings.train, seed, place)
+        metrics["regions"] = regions.measure(corpus.validation, guesses, regions.Unigrams(corpus.train))
+    elif isinstance(objective, causal.NextResidue):
+        metrics["next_residue"] = causal.measure(
+            training.model, objective.train, objective.validation, settings.train, place
+        )
+    else:
+        metrics["reversal"] = reversal.measure(training.model, seed, place)
+    return metrics
+
+
+def _results(metrics: dict) -> Iterator[str]:
+    """What the log says at the end, a sentence each."""
+    for group, values in metrics.get("regions", {}).items():
+        if values["n"]:
+            yield _guessed(group, values) + (
+                f"; by region: {values['unigram_perplexity']:.2f}, {100 * values['unigram_accuracy']:.1f} %)"
+            )
+    if "next_residue" in metrics:
+        yield _guessed("next residue or end", metrics["next_residue"]) + ")"
+    if "reversal" in metrics:
+        values = metrics["reversal"]
+        on = ", ".join(f"{share:.1%}" for share in values["antidiagonal"])
+        yield (
+            f"{values['greedy_exact']} of {values['n']} new strings written backwards exactly, {values['beam_exact']} "
+            f"by a beam of {values['beam_width']}; {values['example']} -> {values['example_reversed']}; "
+            f"cross-attention on the anti-diagonal, by layer: {on}"
+        )
+
+
+def _guessed(what: str, values: dict) -> str:
+    return (
+        f"{what}: perplexity {values['perplexity']:.2f}, {100 * values['accuracy']:.1f} % right (counts by position: "
+        f"{values['position_unigram_perplexity']:.2f}, {100 * values['position_unigram_accuracy']:.1f} %"
+    )
 
 
 def _settings(config: Config, name: str) -> PretrainEncoder:

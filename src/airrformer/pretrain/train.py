@@ -1,4 +1,4 @@
-"""The one training loop: masked residues, AdamW, warm-up, cosine decay, clipping, early stop, best weights kept.
+"""The one training loop, whatever the objective: AdamW, warm-up, decay, clipping, early stop, best weights kept.
 
 Every random draw depends on the seed, on what it is for and on the number of the step or epoch alone. So the whole
 state of a training is the model, the optimizer and the step, and one machine repeats a run bit by bit.
@@ -8,37 +8,22 @@ from __future__ import annotations
 
 import logging
 import math
+import statistics
 import time
-from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import count, islice
+from itertools import pairwise
 
-import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.nn.utils.rnn import pad_sequence
 
 from airrformer.config import TrainSettings
-from airrformer.core import alphabet
-from airrformer.core.batching import token_batches
 from airrformer.core.config import ModelConfig
 from airrformer.core.devices import resolve_device
 from airrformer.core.transformer import Transformer, initialise
 from airrformer.errors import UserError
-from airrformer.pretrain import masking
+from airrformer.pretrain.objectives import STEP, WEIGHTS, Batch, Loss, Objective, draws
 
 log = logging.getLogger(__name__)
-
-# One number a purpose, so that no two draws share a stream.
-_WEIGHTS, _EPOCH, _STEP, _VALIDATION, _HIDING = range(5)
-_AMINO_ACIDS = list(alphabet.AMINO_ACID_IDS)
-
-
-def draws(seed: int, purpose: int, number: int = 0) -> torch.Generator:
-    """The generator of everything that is drawn for one purpose at one step or epoch."""
-    state = np.random.SeedSequence((seed, purpose, number)).generate_state(1, np.uint64)[0]
-    return torch.Generator().manual_seed(int(state) >> 1)
 
 
 @dataclass(frozen=True)
@@ -60,6 +45,9 @@ class Place:
     def precision(self) -> str:
         return "bf16" if self.bf16 else "fp32"
 
+    def move(self, batch: Batch) -> Batch:
+        return tuple(part.to(self.device) for part in batch)
+
     def autocast(self) -> torch.autocast:
         return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.bf16)
 
@@ -80,7 +68,7 @@ class Training:
     def start(cls, model_config: ModelConfig, settings: TrainSettings, seed: int, place: Place) -> Training:
         with torch.random.fork_rng(devices=[]):  # torch's layers draw when they are made; those draws are not used
             model = Transformer(model_config)
-        initialise(model, draws(seed, _WEIGHTS))
+        initialise(model, draws(seed, WEIGHTS))
         model.to(place.device)
         return cls(model, _optimizer(model, settings))
 
@@ -96,40 +84,28 @@ class Training:
             setattr(self, name, value)
 
 
-def train(
-    training: Training,
-    settings: TrainSettings,
-    train_tokens: Sequence[list[int]],
-    validation_tokens: Sequence[list[int]],
-    seed: int,
-    place: Place,
-    train_weights: Sequence[Tensor] | None = None,
-) -> None:
+def train(training: Training, settings: TrainSettings, objective: Objective, seed: int, place: Place) -> None:
     """Train until the steps are done or the validation loss has not improved for so long; then take the best weights.
 
-    ``train_tokens`` and ``validation_tokens`` are encoded sequences; ``train_weights``, one number a token, says how
-    readily each is hidden in training. Raises ``UserError`` when the loss is no number.
+    Raises ``UserError`` when the loss is no number.
     """
     model, started = training.model, time.monotonic()
     earlier = training.history[-1]["seconds"] if training.history else 0.0
-    validation = _validation_batches(validation_tokens, settings, seed, place)
-    total, since = torch.zeros((), device=place.device), 0
+    validation = [place.move(batch) for batch in objective.validation_batches()]
+    total, norm, since = torch.zeros((), device=place.device), torch.zeros((), device=place.device), 0
     # Dropout draws from torch's own generator, which is left as it was found.
     with torch.random.fork_rng(devices=[place.device] if place.device.type == "cuda" else []):
-        for rows in _endless_batches(train_tokens, settings, seed, training.step):
-            generator = draws(seed, _STEP, training.step)
-            torch.manual_seed(generator.initial_seed())
-            tokens = masking.pad([train_tokens[row] for row in rows])
-            weights = pad_sequence([train_weights[row] for row in rows], True, 1.0) if train_weights else None
-            masked = masking.mask_residues(tokens, settings.mask_fraction, generator, weights)
-            batch = _to_device(tokens, *masked, place)
+        for batch in objective.train_batches(training.step):
+            torch.manual_seed(draws(seed, STEP, training.step).initial_seed())
             rate = learning_rate(training.step, settings)
-            total += _step(training, batch, rate, settings, place)
+            loss, gradient = _step(training, objective, place.move(batch), rate, settings, place)
+            total += loss
+            norm = torch.maximum(norm, gradient)
             since += 1
             training.step += 1
             last = training.step == settings.steps
             if last or training.step % settings.validate_every == 0:
-                loss, accuracy = _validate(model, validation, place)
+                loss, accuracy = _validate(model, objective, validation, place)
                 training.history.append(
                     {
                         "step": training.step,
@@ -137,10 +113,12 @@ def train(
                         "validation_loss": loss,
                         "validation_accuracy": accuracy,
                         "learning_rate": rate,
+                        "largest_gradient": norm.item(),  # its norm before clipping
                         "seconds": round(earlier + time.monotonic() - started, 2),
                     }
                 )
                 total.zero_()
+                norm.zero_()
                 since = 0
                 _keep_best(training, settings)
                 if last or _validations_since_best(training) >= settings.patience:
@@ -150,89 +128,63 @@ def train(
 
 
 def learning_rate(step: int, settings: TrainSettings) -> float:
-    """Of step ``step`` (from 0): rises in a line over the warm-up, then falls to 0 along half a cosine."""
+    """Of step ``step`` (from 0): rises in a line over the warm-up, then falls, as the schedule says.
+
+    cosine: to 0 at the last step. noam: with 1 / sqrt(step), as the original Transformer was trained; there the peak is
+    1 / sqrt(width * warm-up steps).
+    """
     if step < settings.warmup_steps:
         return settings.learning_rate * (step + 1) / settings.warmup_steps
+    if settings.schedule == "noam":
+        return settings.learning_rate * math.sqrt(max(1, settings.warmup_steps) / (step + 1))
     done = (step - settings.warmup_steps) / max(1, settings.steps - settings.warmup_steps)
     return settings.learning_rate * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
 
-def guess_hidden(
-    model: Transformer, encoded: Sequence[list[int]], settings: TrainSettings, seed: int, place: Place
-) -> list[np.ndarray]:
-    """For each sequence the probabilities (residues, 20) of every letter where it was hidden.
-
-    Every residue is hidden once, ``mask_fraction`` of them at a time, as ``<mask>`` always. Rows of residues that are
-    none of the twenty are 0.
-    """
-    rounds = max(1, round(1 / settings.mask_fraction))
-    generator = draws(seed, _HIDING)
-    guesses: list[np.ndarray] = [np.empty(0)] * len(encoded)
-    model.eval()
-    with torch.inference_mode(), place.autocast():
-        for rows in token_batches([len(row) for row in encoded], settings.batch_tokens):
-            tokens = masking.pad([encoded[row] for row in rows])
-            turn = masking.rounds_of(tokens, rounds, generator)
-            found = torch.zeros(*tokens.shape, len(_AMINO_ACIDS))
-            for i in range(rounds):
-                chosen = turn == i
-                hidden = model(tokens.masked_fill(chosen, alphabet.MASK).to(place.device))[chosen.to(place.device)]
-                found[chosen] = model.logits(hidden)[:, _AMINO_ACIDS].float().softmax(-1).cpu()
-            for row, values in zip(rows, found.numpy()):
-                guesses[row] = values[1 : len(encoded[row]) - 1]  # without start and end
-    return guesses
+def stability(history: list[dict]) -> dict[str, float]:
+    """How smoothly training went: the largest gradient, as a multiple of the median between validations, and the
+    largest rise of the training loss from one validation to the next, in nats (0: it never rose)."""
+    gradients = [row["largest_gradient"] for row in history]
+    losses = [row["train_loss"] for row in history]
+    return {
+        "largest_gradient": max(gradients),
+        "gradient_spike": max(gradients) / max(statistics.median(gradients), 1e-12),
+        "loss_rise": max([0.0, *(later - earlier for earlier, later in pairwise(losses))]),
+    }
 
 
 # ------------------------------------------------------------------------------------------------ inside the loop
 
 
-def _step(training: Training, batch: tuple[Tensor, ...], rate: float, settings: TrainSettings, place: Place) -> Tensor:
-    """One step of the optimizer; the loss before it, detached, on the device."""
+def _step(
+    training: Training, objective: Objective, batch: Batch, rate: float, settings: TrainSettings, place: Place
+) -> tuple[Tensor, Tensor]:
+    """One step of the optimizer; the loss before it and the gradient's norm, detached, on the device."""
     training.model.train()
     for group in training.optimizer.param_groups:
         group["lr"] = rate
-    loss = _loss(training.model, batch, place)[0]
+    loss = _loss(training.model, objective, batch, place).mean
     loss.backward()
-    nn.utils.clip_grad_norm_(training.model.parameters(), settings.clip)
+    norm = nn.utils.clip_grad_norm_(training.model.parameters(), settings.clip)
     training.optimizer.step()
     training.optimizer.zero_grad(set_to_none=True)
-    return loss.detach()
+    return loss.detach(), norm.detach()
 
 
-def _loss(model: Transformer, batch: tuple[Tensor, ...], place: Place) -> tuple[Tensor, Tensor]:
-    """Mean cross-entropy at the chosen residues, and how many of them are guessed right."""
-    hidden_tokens, chosen, targets = batch
+def _loss(model: Transformer, objective: Objective, batch: Batch, place: Place) -> Loss:
     with place.autocast():
-        # (B, L, D) -> (chosen, D) -> (chosen, V): the head runs where there is something to guess, nowhere else
-        logits = model.logits(model(hidden_tokens)[chosen]).float()
-    return F.cross_entropy(logits, targets), (logits.argmax(-1) == targets).sum()
+        return objective.loss(model, batch)
 
 
-def _to_device(tokens: Tensor, hidden: Tensor, chosen: Tensor, place: Place) -> tuple[Tensor, ...]:
-    return tuple(part.to(place.device) for part in (hidden, chosen, tokens[chosen]))
-
-
-def _validation_batches(
-    encoded: Sequence[list[int]], settings: TrainSettings, seed: int, place: Place
-) -> list[tuple[Tensor, ...]]:
-    """The held-out sequences with the residues that are hidden in every validation, drawn once."""
-    generator = draws(seed, _VALIDATION)
-    batches = []
-    for rows in token_batches([len(row) for row in encoded], settings.batch_tokens):
-        tokens = masking.pad([encoded[row] for row in rows])
-        batches.append(_to_device(tokens, *masking.mask_residues(tokens, settings.mask_fraction, generator), place))
-    return batches
-
-
-def _validate(model: Transformer, batches: list[tuple[Tensor, ...]], place: Place) -> tuple[float, float]:
+def _validate(model: Transformer, objective: Objective, batches: list[Batch], place: Place) -> tuple[float, float]:
     model.eval()
     loss_sum, right, n = 0.0, 0, 0
     with torch.inference_mode():
         for batch in batches:
-            loss, hits = _loss(model, batch, place)
-            loss_sum += loss.item() * len(batch[-1])
-            right += int(hits)
-            n += len(batch[-1])
+            loss = _loss(model, objective, batch, place)
+            loss_sum += loss.mean.item() * loss.n
+            right += int(loss.right)
+            n += loss.n
     return loss_sum / n, right / n
 
 
@@ -255,27 +207,6 @@ def _keep_best(training: Training, settings: TrainSettings) -> None:
 
 def _validations_since_best(training: Training) -> int:
     return sum(row["step"] > training.best_step for row in training.history)
-
-
-def _endless_batches(
-    encoded: Sequence[list[int]], settings: TrainSettings, seed: int, first: int
-) -> Iterator[list[int]]:
-    """Rows of the training set, epoch after epoch, from batch ``first`` on."""
-    batches = (batch for epoch in count() for batch in _epoch(encoded, settings, draws(seed, _EPOCH, epoch)))
-    return islice(batches, first, None)
-
-
-def _epoch(encoded: Sequence[list[int]], settings: TrainSettings, generator: torch.Generator) -> list[list[int]]:
-    """Every row once, in batches of similar lengths in random order.
-
-    Lengths are stretched at random by up to a tenth before they are sorted: batches differ from epoch to epoch and
-    hold chains of several kinds, while little of them is padding.
-    """
-    lengths = torch.tensor([len(row) for row in encoded])
-    order = torch.randperm(len(lengths), generator=generator)
-    stretched = lengths[order] * (1 + 0.1 * torch.rand(len(lengths), generator=generator))
-    batches = token_batches(stretched.ceil().int().tolist(), settings.batch_tokens)
-    return [[int(order[i]) for i in batches[b]] for b in torch.randperm(len(batches), generator=generator).tolist()]
 
 
 def _optimizer(model: Transformer, settings: TrainSettings) -> torch.optim.AdamW:
