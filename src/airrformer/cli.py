@@ -310,22 +310,33 @@ def explain_map(
 def explain_masked(
     encoder: Annotated[str, typer.Option(help="A published name, or a folder such as results/encoders/scratch.")],
     sequence: Annotated[str, typer.Option(help="Amino acids of the whole chain.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.tsv: a row a position, a column a residue.")],
-    region: Annotated[str | None, typer.Option(help="The stretch to guess, as residues; default: all.")] = None,
+    positions: Annotated[
+        str | None, typer.Option(help="Which to hide, from 0 in the chain: 109,114; default: all.", metavar="NUMBERS")
+    ] = None,
+    region: Annotated[str | None, typer.Option(help="Or the stretch to hide, as residues of the chain.")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", "-o", help="FILE.tsv: a row a position, a column for each of the twenty residues."),
+    ] = None,
     device: Device = "auto",
     threads: Threads = None,
 ) -> None:
-    """Hide each residue of a stretch in turn and let an encoder guess it.
+    """Hide residues of a chain one at a time and let an encoder guess them; a line a residue.
 
     \b
     Example:
-      airrformer explain masked --encoder results/encoders/scratch --sequence EVQLV...VTVSS --region CARDYW \\
-        --output guesses.tsv
+      airrformer explain masked --encoder antiberty --sequence EVQLV...VTVSS --region CARDYW
     """
     _use_threads(threads)
-    from airrformer.explain import masked_guesses
+    try:
+        at = None if positions is None else [int(number) for number in positions.split(",")]
+    except ValueError:
+        raise UserError(f"--positions {positions!r}: numbers joined by commas were expected, such as 109,114") from None
+    from airrformer.explain import guess_lines, masked_guesses
 
-    masked_guesses(encoder, sequence, region, output, device)
+    guesses = masked_guesses(encoder, sequence, region, output, device, at)
+    for line in guess_lines(guesses, region is not None):
+        typer.echo(line)
 
 
 @app.command()
