@@ -25,7 +25,9 @@ app = typer.Typer(
     help="Immune receptors to vectors to honest binding classifiers. `snakemake --cores all` runs all of it; each "
     "command below runs one stage.",
 )
-weights_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Find and check published weights.")
+weights_app = typer.Typer(
+    no_args_is_help=True, rich_markup_mode=None, help="Find, check and convert published weights."
+)
 explain_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, help="Look into vectors and encoders.")
 app.add_typer(weights_app, name="weights")
 app.add_typer(explain_app, name="explain")
@@ -358,18 +360,98 @@ def report(
     write_report(loaded, _layout(results), output)
 
 
-@weights_app.command("fetch")
-def weights_fetch(
-    config: Config,
-    encoder: Annotated[str, typer.Option(help="Name of the encoder in the config (kind: esm2 or antiberty).")],
-    output: Output,
-) -> None:
-    """Find an encoder's weights on this machine or download them once; status.json says how it went.
+@weights_app.command("list")
+def weights_list() -> None:
+    """Show the published encoders: size, licence, and where their weights are on this machine or how to get them.
 
     \b
     Example:
+      airrformer weights list
+    """
+    from airrformer.core.config import FAMILIES
+    from airrformer.core.weights import CHECKPOINTS, find_local, how_to_get, url_of
+
+    rows = [("name", "parameters", "licence", "source", "weights")]
+    for name, config in FAMILIES.items():
+        checkpoint = CHECKPOINTS[name]
+        size = f"{sum(config.parameters().values()):,}"
+        where = find_local(name) or f"not here; {url_of(name) or how_to_get(name)}"
+        rows.append((name, size, checkpoint.licence, checkpoint.source, where))
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    for row in rows:
+        typer.echo("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip())
+    typer.echo("`airrformer weights fetch NAME` downloads one, or says how to get it by hand.", err=True)
+
+
+@weights_app.command("check")
+def weights_check(
+    path: Annotated[Path, typer.Argument(help="A weights file as it is published, or its folder.")],
+    name: Annotated[
+        str | None, typer.Option(help="The published encoder that it should be; default: found out.")
+    ] = None,
+) -> None:
+    """Load weights and say what they are.
+
+    Every tensor of the file must have a place in the model, or a name that is left out on purpose, and the model must
+    be filled. Sizes are compared, numbers are not: only the sha256 tells whether a file is the published one.
+
+    \b
+    Example:
+      airrformer weights check esm2_t6_8M_UR50D.pt --name esm2_t6_8M_UR50D
+    """
+    from airrformer.core.weights import CHECKPOINTS, identify, load_foreign, sha256, weights_file
+
+    if name is None:
+        names, model = identify(path)
+    else:
+        _check_published(name)
+        names, model = [name], load_foreign(name, path)
+    file = weights_file(path, names[0])
+    parameters = sum(tensor.numel() for tensor in model.parameters())
+    rows = {
+        "model": " or ".join(names) + (" (same sizes; only their numbers differ)" if len(names) > 1 else ""),
+        "source": f"{CHECKPOINTS[names[0]].source}, {CHECKPOINTS[names[0]].licence}",
+        "parameters": f"{parameters:,}",
+        "compared": f"embedding, {model.config.layers} layers and output: every tensor has its place",
+        "contacts": "yes" if model.config.contacts else "no",
+        "sha256": sha256(file),
+    }
+    typer.echo(str(file))
+    for key, value in rows.items():
+        typer.echo(f"  {key:<12}{value}")
+
+
+@weights_app.command("fetch")
+def weights_fetch(
+    name: Annotated[
+        str | None, typer.Argument(help="A published encoder, as `weights list` shows them.", show_default=False)
+    ] = None,
+    config: Annotated[str | None, typer.Option("--config", "-c", help="config.yaml; with --encoder.")] = None,
+    encoder: Annotated[
+        str | None, typer.Option(help="Name of an encoder in the config with published weights.")
+    ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder for status.json.")] = None,
+) -> None:
+    """Find an encoder's weights on this machine or download them once.
+
+    With NAME: prints where the file is. With --config, --encoder and --output: writes status.json, which says how it
+    went; `if_unreachable: skip` in the config makes it no error when they can be had nowhere.
+
+    \b
+    Examples:
+      airrformer weights fetch esm2_t6_8M_UR50D
       airrformer weights fetch --config config/config.yaml --encoder esm2_8m --output results/encoders/esm2_8m
     """
+    if (name is None) == (config is None) or (config is None) != (encoder is None):
+        raise typer.BadParameter("give either NAME, or --config with --encoder", param_hint="NAME")
+    if config is not None and output is None:
+        raise typer.BadParameter("with --config, name the folder for status.json", param_hint="--output")
+    if name is not None:
+        _check_published(name)
+        from airrformer.embed.checkpoints import fetch_by_name
+
+        typer.echo(fetch_by_name(name, output))
+        return
     settings = _load(config, encoder=encoder).encoders[encoder]
     from airrformer.config import PublishedEncoder
     from airrformer.embed.checkpoints import fetch
@@ -379,34 +461,33 @@ def weights_fetch(
     fetch(settings, encoder, output)
 
 
-@weights_app.command("list")
-def weights_list() -> None:
-    """Show the published encoders and where their weights are on this machine.
-
-    \b
-    Example:
-      airrformer weights list
-    """
-    from airrformer.core.config import FAMILIES
-    from airrformer.core.weights import find_local, how_to_get
-
-    for name in FAMILIES:
-        typer.echo(f"{name}\t{find_local(name) or 'not here: ' + how_to_get(name)}")
-
-
-@weights_app.command("check")
-def weights_check(
-    file: Annotated[Path, typer.Argument(help="A fair-esm .pt, a Hugging Face .safetensors, or AntiBERTy's .bin.")],
-    name: Annotated[str, typer.Option(help="The published encoder that it should be.")],
+@weights_app.command("convert")
+def weights_convert(
+    path: Annotated[Path, typer.Argument(help="A weights file as it is published, or its folder.")],
+    name: Annotated[str, typer.Option(help="The published encoder that it is, as `weights list` shows them.")],
+    output: Output,
 ) -> None:
-    """Load a weights file and say whether it is what it should be.
+    """Write published weights as files of our own: model.safetensors and config.json, a folder for --encoder.
 
     \b
     Example:
-      airrformer weights check esm2_t6_8M_UR50D.pt --name esm2_t6_8M_UR50D
+      airrformer weights convert esm2_t6_8M_UR50D.pt --name esm2_t6_8M_UR50D --output encoders/esm2_8m
     """
+    _check_published(name)
+    from airrformer.core.weights import load_foreign, load_own, save
+
+    model = load_foreign(name, path)
+    save(model, output)
+    written, wanted = load_own(output).state_dict(), model.state_dict()
+    if written.keys() != wanted.keys() or not all(written[key].equal(wanted[key]) for key in wanted):
+        raise RuntimeError(f"{output}: what was written does not come back the same")
+    typer.echo(
+        f"{output}: {name}, {sum(tensor.numel() for tensor in model.parameters()):,} parameters, read back equal"
+    )
+
+
+def _check_published(name: str) -> None:
     from airrformer.core.config import FAMILIES
-    from airrformer.core.weights import load_foreign, sha256
 
     if name not in FAMILIES:
         raise UserError(f"no published encoder {name!r}; there is {', '.join(FAMILIES)}")

@@ -14,7 +14,6 @@ except ModuleNotFoundError:
 
 from airrformer.config import TRAIN_FOLDS, PretrainEncoder, PublishedEncoder, load_config, read_yaml
 from airrformer.core.weights import find_local
-from airrformer.embed.checkpoints import model_name
 from airrformer.errors import UserError
 from airrformer.paths import Results
 from airrformer.versions import STAGE_VERSIONS
@@ -121,7 +120,7 @@ def local_weights(wildcards):
     encoder, status = CONFIG.encoders[wildcards.encoder], read_status(wildcards.encoder)
     if status.get("source") == "download" and Path(status["weights"]).is_file():
         return ""
-    return find_local(model_name(encoder), encoder.weights) or ""
+    return find_local(encoder.published_name, encoder.weights) or ""
 
 
 # ----------------------------------------------------------------- what each job depends on, and nothing besides

@@ -163,6 +163,7 @@ _ABLANG2: Names = {
 class Checkpoint:
     """How the files of a published model are read, and where they may lie. ``{name}`` is its name in ``FAMILIES``."""
 
+    kind: str  # of encoder in config.yaml
     source: str  # who publishes it
     licence: str  # of the package that it comes with
     # A table for each kind of file, behind the pattern that is cut off the front of its names; the one that knows most
@@ -182,6 +183,7 @@ class Checkpoint:
 
 _FAIR, _HUGGING_FACE = r"(encoder\.)?(sentence_encoder\.)?", r"(esm\.)?"
 _FACEBOOK = Checkpoint(
+    kind="esm2",
     source="fair-esm",
     licence="MIT",
     names={_FAIR: _ESM2_FAIR, _HUGGING_FACE: _ESM2_HUGGING_FACE},
@@ -192,6 +194,7 @@ _FACEBOOK = Checkpoint(
     contacts_url="https://dl.fbaipublicfiles.com/fair-esm/regression/{name}-contact-regression.pt",
 )
 _OXFORD1 = Checkpoint(
+    kind="ablang",
     source="ablang 0.3.1",
     licence="BSD-3-Clause",
     names={r"(AbRep\.)?": _ABLANG1},
@@ -206,9 +209,10 @@ CHECKPOINTS: dict[str, Checkpoint] = {
     **{name: _FACEBOOK for name in FAMILIES if name.startswith("esm2_")},
     # fair-esm sets the <mask> row to 0 when it loads ESM-1b, so <mask> is never a guess.
     "esm1b_t33_650M_UR50S": dataclasses.replace(
-        _FACEBOOK, names={_FAIR: _ESM1B_FAIR, _HUGGING_FACE: _ESM1B_HUGGING_FACE}, zeroed=("<mask>",)
+        _FACEBOOK, kind="esm1b", names={_FAIR: _ESM1B_FAIR, _HUGGING_FACE: _ESM1B_HUGGING_FACE}, zeroed=("<mask>",)
     ),
     "antiberty": Checkpoint(
+        kind="antiberty",
         source="antiberty 0.1.3",
         licence="MIT",
         names={"": _ANTIBERTY},
@@ -231,6 +235,7 @@ CHECKPOINTS: dict[str, Checkpoint] = {
         for chain in ("heavy", "light")
     },
     "ablang2-paired": Checkpoint(
+        kind="ablang2",
         source="ablang2 0.2.1",
         licence="BSD-3-Clause",
         names={r"(AbRep\.)?": _ABLANG2},
@@ -258,7 +263,7 @@ def load_foreign(name: str, path: str | Path) -> Transformer:
     set where the contact regression is at hand, in the file or in ``STEM-contact-regression.pt`` beside it. Raises
     ``UserError`` for what is no such checkpoint or belongs to another size.
     """
-    path = _file_in(path, _filled(name, CHECKPOINTS[name].files))
+    path = weights_file(path, name)
     try:
         return _build(name, path, _read_with_contacts(path))
     except _Misfit as error:
@@ -270,7 +275,7 @@ def identify(path: str | Path) -> tuple[list[str], Transformer]:
 
     Several come out where only their numbers differ. Raises ``UserError`` that says what it is like, where none fits.
     """
-    path = _file_in(path, tuple(file for name in CHECKPOINTS for file in _filled(name, CHECKPOINTS[name].files)))
+    path = weights_file(path)
     state = _read_with_contacts(path)
     fitting: dict[str, Transformer] = {}
     misfits: dict[str, _Misfit] = {}
@@ -430,14 +435,16 @@ def _contacts_beside(path: Path) -> Path:
     return path.with_name(f"{path.stem}-contact-regression.pt")
 
 
-def _file_in(path: str | Path, files: tuple[str, ...]) -> Path:
-    """``path``, or where it is a folder the first of ``files`` that is in it."""
+def weights_file(path: str | Path, name: str | None = None) -> Path:
+    """``path``, or where it is a folder the file in it that holds weights of ``name``; None: of any published model."""
     path = Path(path)
     if not path.is_dir():
         return path
+    names = CHECKPOINTS if name is None else (name,)
+    files = dict.fromkeys(file for name in names for file in _filled(name, CHECKPOINTS[name].files))
     found = next((path / file for file in files if (path / file).is_file()), None)
     if found is None:
-        raise UserError(f"{path}: this folder holds none of {', '.join(dict.fromkeys(files))}; name the weights file")
+        raise UserError(f"{path}: this folder holds none of {', '.join(files)}; name the weights file")
     return found
 
 
@@ -525,7 +532,7 @@ def find_local(name: str, weights: str | None = None) -> str | None:
     if weights is None:
         return next((str(path) for path in _places(name) if path.is_file()), None)
     try:
-        path = _file_in(weights, _filled(name, CHECKPOINTS[name].files))
+        path = weights_file(weights, name)
     except UserError:
         return None
     return str(path) if path.is_file() else None
@@ -547,9 +554,13 @@ def how_to_get(name: str, weights: str | None = None) -> str:
     """What to do when ``find_local`` found nothing: one sentence."""
     if weights is not None:
         return f"put the weights of {name} at {weights}"
-    checkpoint = CHECKPOINTS[name]
-    url = (checkpoint.url or "").format(name=name)
-    return checkpoint.how.format(name=name, url=url, file=kept_file(name))
+    return CHECKPOINTS[name].how.format(name=name, url=url_of(name), file=kept_file(name))
+
+
+def url_of(name: str) -> str | None:
+    """Where ``download`` gets the weights of ``name`` from; None: from nowhere, they come inside a package."""
+    url = CHECKPOINTS[name].url
+    return None if url is None else url.format(name=name)
 
 
 def download(name: str) -> Path:
@@ -557,10 +568,9 @@ def download(name: str) -> Path:
 
     Gives up when there is no connection or no byte comes for 20 s. Raises ``ConnectionError`` with the reason.
     """
-    checkpoint, target = CHECKPOINTS[name], kept_file(name)
-    if checkpoint.url is None:
+    checkpoint, target, url = CHECKPOINTS[name], kept_file(name), url_of(name)
+    if url is None:
         raise ConnectionError(f"{name} comes inside a Python package, not as a download")
-    url = checkpoint.url.format(name=name)
     if _is_archive(checkpoint):
         with tempfile.TemporaryDirectory() as folder:
             _unpack(_fetch(url, Path(folder) / "archive"), target)

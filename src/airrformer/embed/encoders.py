@@ -42,10 +42,10 @@ def load(
 
     Parameters
     ----------
-    name_or_dir: ``esm2_t6_8M_UR50D`` and its sizes, ``antiberty``, ``blosum62`` or a folder that `airrformer pretrain`
-        or `airrformer weights fetch` wrote.
-    weights: a fair-esm ``.pt``, a Hugging Face ``.safetensors`` or AntiBERTy's ``pytorch_model.bin``; by default
-        the usual caches and the installed wheel are looked at. Nothing is downloaded.
+    name_or_dir: a name that `airrformer weights list` shows, such as ``esm2_t6_8M_UR50D`` or ``antiberty``;
+        ``blosum62``; or a folder that `airrformer pretrain`, `weights fetch` or `weights convert` wrote.
+    weights: the file as its publisher gives it, or its folder; by default the usual caches and installed packages are
+        looked at. Nothing is downloaded.
     device: auto (the first GPU, else the CPU), cpu, cuda, cuda:1, mps.
     precision: auto (fp32), fp32, bf16, fp16. Pooling always sums in fp32.
 
@@ -81,6 +81,8 @@ class ResidueEncoder:
     width: int
     layers: int = 0
     max_residues: int | None = None
+    before: tuple[int, ...] = (alphabet.CLS,)  # tokens that the residues are read between
+    after: tuple[int, ...] = (alphabet.EOS,)
     device = torch.device("cpu")
 
     def embed(
@@ -106,7 +108,7 @@ class ResidueEncoder:
     def embed_residues(
         self, sequences: Sequence[str], layer: int = -1, batch_tokens: int = BATCH_TOKENS
     ) -> list[np.ndarray]:
-        """One float32 array (L_i, D) a sequence, in input order, without start and end tokens."""
+        """One float32 array (L_i, D) a sequence, in input order, residues alone."""
         sequences = _as_list(sequences)
         distinct, where = _distinct(sequences)
         found: list[np.ndarray] = [np.empty(0)] * len(distinct)
@@ -140,13 +142,15 @@ class ResidueEncoder:
         layer = self._layer(layer)
         tokens = self._tokenise(sequences)
         lengths = [len(row) for row in tokens]
+        before, around = len(self.before), len(self.before) + len(self.after)
         queue = token_batches(lengths, batch_tokens)[::-1]  # a stack, shortest on top
         for _ in track(_until_empty(queue), len(queue), f"{self.name}: batches", logger):
             indices = queue.pop()
             rows = [torch.tensor(tokens[i]) for i in indices]
             batch = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=alphabet.PAD)
             try:
-                hidden = self._encode(batch.to(self.device), layer)[:, 1:-1]  # without start and end: (B, L, D)
+                hidden = self._encode(batch.to(self.device), layer)
+                hidden = hidden[:, before : before + batch.shape[1] - around]  # residues alone: (B, L, D)
             except torch.OutOfMemoryError:
                 if len(indices) == 1:
                     raise
@@ -154,7 +158,7 @@ class ResidueEncoder:
                 torch.cuda.empty_cache()
                 queue += [indices[len(indices) // 2 :], indices[: len(indices) // 2]]
                 continue
-            ends = torch.tensor([lengths[i] - 2 for i in indices], device=hidden.device)
+            ends = torch.tensor([lengths[i] - around for i in indices], device=hidden.device)
             mask = torch.arange(hidden.shape[1], device=hidden.device) < ends[:, None]
             finite = (hidden.isfinite().all(-1) | ~mask).all(-1)  # (B,)
             if not finite.all():
@@ -187,7 +191,7 @@ class ResidueEncoder:
                     f"{self.max_residues}: cut it to the variable domain"
                 )
             try:
-                tokens.append(alphabet.encode(sequence.upper()))
+                tokens.append([*self.before, *alphabet.encode(sequence.upper())[1:-1], *self.after])
             except ValueError as error:
                 raise UserError(f"sequence {i} ({sequence[:20]}): {error}") from None
         return tokens
@@ -230,7 +234,9 @@ class TransformerEncoder(ResidueEncoder):
         self.name = name
         self.width = model.config.width
         self.layers = model.config.layers
-        self.max_residues = model.config.max_length - 2 if model.config.max_length is not None else None
+        self.before, self.after = model.config.before, model.config.after
+        around = len(self.before) + len(self.after)
+        self.max_residues = None if model.config.max_length is None else model.config.max_length - around
         self.precision = "fp32" if precision == "auto" else precision
 
     def masked_profile(self, sequence: str, positions: Sequence[int] | None = None) -> np.ndarray:
@@ -246,7 +252,7 @@ class TransformerEncoder(ResidueEncoder):
         profile = np.empty((len(positions), len(alphabet.AMINO_ACIDS)), dtype=np.float32)
         step = max(1, BATCH_TOKENS // len(row))
         for start in range(0, len(positions), step):
-            at = torch.tensor(positions[start : start + step]) + 1  # the start token is before the first residue
+            at = torch.tensor(positions[start : start + step]) + len(self.before)
             batch = row.repeat(len(at), 1)
             batch[torch.arange(len(at)), at] = alphabet.MASK
             with self._computing():
@@ -271,6 +277,24 @@ class TransformerEncoder(ResidueEncoder):
             columns = [alphabet.AMINO_ACIDS.index(sequence[i].upper()) for i in scored]
             scores.append(np.log(profile[np.arange(len(scored)), columns].astype(np.float64)).sum())
         return np.array(scores)
+
+    def contacts(self, sequence: str) -> np.ndarray:
+        """Probability that two residues are in contact in the folded chain: float32 (L, L), symmetric.
+
+        In contact means that their C-beta atoms are within 8 angstrom (Rao et al. 2021). Raises ``UserError`` for an
+        encoder without a contact head.
+        """
+        if self.model.contact_head is None:
+            raise UserError(
+                f"{self.name} has no contact head; ESM-2 and ESM-1b have one: with a fair-esm .pt, put its "
+                "NAME-contact-regression.pt beside it, or take a Hugging Face .safetensors, which holds it"
+            )
+        row = torch.tensor(self._tokenise(_as_list([sequence])), device=self.device)
+        mask = torch.zeros_like(row, dtype=torch.bool)
+        residues = slice(len(self.before), len(self.before) + len(sequence))
+        mask[:, residues] = True
+        with self._computing():
+            return self.model.contacts(row, mask)[0, residues, residues].float().cpu().numpy()
 
     def _encode(self, tokens: Tensor, layer: int) -> Tensor:
         with self._computing():
