@@ -292,6 +292,41 @@ def gpt2() -> Pair:
     return Pair(theirs, ours, rename, whole(theirs, ours, random_tokens((9, 4, 7), 40)))
 
 
+_BLOOM = {
+    "transformer.word_embeddings.weight": "decoder.embedding.tokens.weight",
+    "transformer.word_embeddings_layernorm.{p}": "decoder.embedding.norm.{p}",
+    "transformer.h.{n}.input_layernorm.{p}": "decoder.blocks.{n}.attention_norm.{p}",
+    "transformer.h.{n}.self_attention.query_key_value.{p}": "decoder.blocks.{n}.attention.qkv.{p}",
+    "transformer.h.{n}.self_attention.dense.{p}": "decoder.blocks.{n}.attention.output.{p}",
+    "transformer.h.{n}.post_attention_layernorm.{p}": "decoder.blocks.{n}.feed_forward_norm.{p}",
+    "transformer.h.{n}.mlp.dense_h_to_4h.{p}": "decoder.blocks.{n}.feed_forward.inner.linear.{p}",
+    "transformer.h.{n}.mlp.dense_4h_to_h.{p}": "decoder.blocks.{n}.feed_forward.output.{p}",
+    "transformer.ln_f.{p}": "decoder.final_norm.{p}",
+    "lm_head.weight": "head.output.weight",
+}
+
+
+def bloom() -> Pair:
+    """Its scores gain slope * key, ours slope * (key - query): the same after the softmax."""
+    theirs = reference(
+        "Bloom", "ForCausalLM", vocab_size=40, hidden_size=32, n_layer=3, n_head=4, hidden_dropout=0.0,
+        attention_dropout=0.0, pad_token_id=1,
+    )  # fmt: skip
+    config = ModelConfig(
+        form="decoder", layers=3, width=32, heads=4, feed_forward=128, activation="gelu_tanh", alphabet_size=40,
+        embedding_norm=True, positions="alibi", head="linear", output_bias=False,
+    )  # fmt: skip
+
+    def sorted_rows(state: Named) -> Named:  # query, key and value of each head in turn -> all queries, keys, values
+        return {
+            key: value.unflatten(0, (4, 3, 8)).transpose(0, 1).flatten(0, 2) if ".query_key_value." in key else value
+            for key, value in state.items()
+        }
+
+    ours, rename = mirror(theirs, config, _BLOOM, sorted_rows)
+    return Pair(theirs, ours, rename, whole(theirs, ours, random_tokens((9, 4, 7), 40)))
+
+
 _LLAMA = {
     "model.embed_tokens.weight": "decoder.embedding.tokens.weight",
     "model.layers.{n}.self_attn.q_proj.{p}": "decoder.blocks.{n}.attention.qkv.{p}[0]",
@@ -481,6 +516,7 @@ CASES = [
     Case("BERT (transformers)", "post-norm, learned positions, two segments, output transform", bert),
     Case("RoFormer (transformers)", "post-norm, interleaved rotary, two segments", roformer),
     Case("GPT-2 (transformers)", "decoder, pre-norm, learned positions, tanh GELU, tied", gpt2),
+    Case("BLOOM (transformers)", "decoder, pre-norm, ALiBi, norm over the embedding, tied", bloom),
     Case("Llama (transformers)", "decoder, RMSNorm, SwiGLU, rotary, no biases, own head width", llama),
     Case(
         "Llama, rope scaling linear",
