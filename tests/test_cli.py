@@ -18,6 +18,7 @@ COMMANDS = [
     ["embed"],
     ["classify"],
     ["predict"],
+    ["generate"],
     ["report"],
     ["explain", "map"],
     ["explain", "masked"],

@@ -289,6 +289,42 @@ def predict(
     run(model, input, output, device=device)
 
 
+@app.command()
+def generate(
+    encoder: Annotated[str, typer.Option(help="Folder of a trained decoder (objective: causal).", metavar="DIR")],
+    n: Annotated[int, typer.Option("--n", "-n", min=1, help="How many sequences.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.fasta; the numbers go to FILE.json.")],
+    reference: Annotated[
+        list[Path] | None,
+        typer.Option(help="chains.parquet, a table or FASTA to compare with; may be given again.", show_default=False),
+    ] = None,
+    sequence: Annotated[
+        Literal["junction", "chain"], typer.Option(help="What the decoder writes, as in its config.")
+    ] = "junction",
+    max_residues: Annotated[
+        int | None,
+        typer.Option(min=1, help="At most; default: 40 of a junction, 150 of a chain.", show_default=False),
+    ] = None,
+    temperature: Annotated[float, typer.Option(help="Below 1: more of what is likely; above 1: less.")] = 1.0,
+    top_k: Annotated[int, typer.Option(help="Draw from so many likeliest residues; 0: from all.")] = 0,
+    top_p: Annotated[float, typer.Option(help="Draw from the fewest that have this probability together.")] = 1.0,
+    seed: Annotated[int, typer.Option(min=0, help="Of all that is drawn.")] = 1,
+    device: Device = "auto",
+    threads: Threads = None,
+) -> None:
+    """Let a decoder write new sequences, and say how many are valid and new and how like the reference they are.
+
+    \b
+    Example:
+      airrformer generate --encoder results/encoders/writer -n 1000 --output new.fasta \\
+        --reference results/sars2_tcr/chains.parquet
+    """
+    _use_threads(threads)
+    from airrformer.generate import generate_file
+
+    generate_file(encoder, n, output, reference or (), sequence, max_residues, temperature, top_k, top_p, seed, device)
+
+
 @explain_app.command("map")
 def explain_map(
     config: Config,

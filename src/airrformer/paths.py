@@ -57,6 +57,10 @@ class Results:
     def masked(self, encoder: str) -> Path:
         return self.encoder(encoder) / "masked.tsv"
 
+    def generated(self, encoder: str) -> Path:
+        """Its numbers stand beside it, in generated.json."""
+        return self.encoder(encoder) / "generated.fasta"
+
     def embedding(self, dataset: str, encoder: str) -> Path:
         return self.dataset(dataset) / encoder
 

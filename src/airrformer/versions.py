@@ -11,5 +11,6 @@ STAGE_VERSIONS: dict[str, int] = {
     "classify": 1,
     "explain_map": 1,
     "explain_masked": 1,
+    "generate": 1,
     "report": 1,
 }
