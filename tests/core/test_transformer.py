@@ -1,20 +1,21 @@
-"""The core by itself: masks, norms, feed-forwards, positions, the toy receptor of the source documents."""
+"""The core by itself: masks, positions, the toy receptor of the source documents. What it equals: parity.py."""
 
 from __future__ import annotations
 
-import numpy as np
+import itertools
+import math
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from reference_models import token_batch
-from torch import nn
 
 from airrformer.core import alphabet
 from airrformer.core.batching import token_batches
 from airrformer.core.config import FAMILIES, ModelConfig
-from airrformer.core.positions import Sight, rotate, sinusoidal
-from airrformer.core.transformer import Transformer, initialise
+from airrformer.core.positions import Sight
+from airrformer.core.transformer import Maps, Transformer, initialise
 
 
 def small(**changes) -> Transformer:
@@ -22,72 +23,6 @@ def small(**changes) -> Transformer:
     model = Transformer(ModelConfig(**settings))
     initialise(model, torch.Generator().manual_seed(0))
     return model.eval()
-
-
-@pytest.mark.parametrize("place", ["pre", "post"])
-@pytest.mark.parametrize("activation", ["relu", "gelu"])
-def test_a_block_equals_torch_encoder_layer(place, activation):
-    config = ModelConfig(width=16, heads=4, feed_forward=32, norm_place=place, activation=activation, positions="none")
-    block = Transformer(config).encoder.blocks[0].eval()
-    layer = nn.TransformerEncoderLayer(
-        16, 4, 32, dropout=0.0, activation=activation, batch_first=True, norm_first=place == "pre"
-    ).eval()
-    layer.self_attn.in_proj_weight.data = block.attention.qkv.weight.data
-    layer.self_attn.in_proj_bias.data = block.attention.qkv.bias.data
-    for theirs, ours in (
-        (layer.self_attn.out_proj, block.attention.output), (layer.linear1, block.feed_forward.inner.linear),
-        (layer.linear2, block.feed_forward.output), (layer.norm1, block.attention_norm),
-        (layer.norm2, block.feed_forward_norm),
-    ):  # fmt: skip
-        theirs.load_state_dict(ours.state_dict())
-    x, seen = torch.randn(3, 7, 16), torch.arange(7) < torch.tensor([[7], [3], [5]])
-    with torch.no_grad():  # grad mode off would take torch's fast path; both paths agree
-        expected = layer(x, src_key_padding_mask=~seen)
-        ours = block(x, Sight(seen[:, None, None, :]))
-    torch.testing.assert_close(ours[seen], expected[seen], atol=1e-5, rtol=0)
-
-
-def test_without_positions_a_swap_of_residues_swaps_two_rows():
-    model = small(positions="none")
-    a, b = (torch.tensor([alphabet.encode(s)]) for s in ("CAWSF", "CWASF"))
-    torch.testing.assert_close(model(a)[0, [0, 1, 3, 2, 4, 5, 6]], model(b)[0], atol=1e-6, rtol=0)
-    with_positions = small(positions="rotary")
-    assert not torch.allclose(with_positions(a)[0, 2], with_positions(b)[0, 3], atol=1e-4)
-
-
-def test_rotary_scores_depend_on_the_distance_alone():
-    """One pair, theta 0.5, q = k = [1, 0]: positions (3, 1) and (10, 8) give cos(1), (4, 1) gives cos(1.5)."""
-
-    def score(i: int, j: int) -> float:
-        at = lambda p: rotate(torch.tensor([1.0, 0.0]), torch.tensor([0.5 * p]).cos(), torch.tensor([0.5 * p]).sin())  # noqa: E731
-        return float(at(i) @ at(j))
-
-    assert score(3, 1) == pytest.approx(0.540, abs=5e-4) == score(10, 8)
-    assert score(4, 1) == pytest.approx(0.071, abs=5e-4)
-
-
-def test_sinusoidal_table_of_the_original_paper():
-    table = sinusoidal(torch.arange(11), 512)
-    np.testing.assert_allclose(table[1, :4], [0.8415, 0.5403, 0.8219, 0.5697], atol=5e-5)
-    cosine = lambda i, j: float(torch.cosine_similarity(table[i], table[j], dim=0))  # noqa: E731
-    assert cosine(0, 1) == pytest.approx(0.9731, abs=5e-5) and cosine(0, 10) == pytest.approx(0.6789, abs=5e-5)
-
-
-def test_padding_of_any_length_changes_nothing():
-    model, tokens = small(), token_batch()
-    wide = nn.functional.pad(tokens, (0, 9), value=alphabet.PAD)
-    seen = tokens != alphabet.PAD
-    torch.testing.assert_close(model(wide)[:, : tokens.shape[1]][seen], model(tokens)[seen], atol=1e-5, rtol=0)
-
-
-def test_a_row_without_any_token_never_reaches_attention():
-    with pytest.raises(ValueError, match="without any visible token"):
-        small()(torch.full((1, 4), alphabet.PAD))
-
-
-def test_too_long_an_input_is_refused():
-    with pytest.raises(ValueError, match=r"161 tokens .* window is 160"):
-        small(positions="learned")(torch.tensor([alphabet.encode("A" * 159)]))
 
 
 def test_gradients_reach_every_parameter():
@@ -121,62 +56,170 @@ def test_batches_hold_every_row_once_within_the_budget(lengths, budget):
     assert all(len(b) == 1 or len(b) * max(lengths[i] for i in b) <= budget for b in batches)
 
 
-# ------------------------------------------------------------------ the toy receptor CASSIRSSYEQYF, worked by hand
-
-HYDROPATHY = dict(zip("ACEFIQRSY", (1.8, 2.5, -3.5, 2.8, 4.5, -3.5, -4.5, -0.8, -1.3)))
+# ---------------------------------------------------------------------------------------- counting without building
 
 
-def toy_input(cdr3: str = "CASSIRSSYEQYF") -> np.ndarray:
-    """(13, 8): hydropathy, charge, polarity, aromaticity, and two sines and cosines of the position."""
-    rows = []
-    for p, aa in enumerate(cdr3):
-        chemistry = [round(HYDROPATHY[aa] / 4.5, 2), (aa in "KR") - (aa in "DE"), aa in "STNQYH", aa in "FWY"]
-        rows.append([*chemistry, np.sin(p), np.cos(p), np.sin(p / 3), np.cos(p / 3)])
-    return np.array(rows, dtype=np.float64)
+def built(config: ModelConfig) -> dict[str, int]:
+    """Trained numbers of the model itself, on the meta device, by the part that their names say."""
+    with torch.device("meta"):
+        model = Transformer(config)
+    parts = dict.fromkeys(config.parameters(), 0)
+    for name, parameter in model.named_parameters():
+        if name.startswith("head."):
+            part = "output"
+        elif name.startswith("contact_head."):
+            part = "contacts"
+        elif "norm" in name:
+            part = "norms"
+        elif "attention." in name:
+            part = "attention"
+        else:
+            part = "feed_forward" if ".feed_forward." in name else "embedding"
+        parts[part] += parameter.numel()
+    return parts
 
 
-def toy_weights() -> dict[str, np.ndarray]:
-    hyd, chg, pol, aro, _, _, p2s, p2c = range(8)
-    w = {name: np.zeros((4, 8, 2)) for name in "QKV"}
-    w["Q"][0, chg, 0], w["K"][0, chg, 0], w["V"][0, chg, 0] = 2, -2, 1
-    w["Q"][0, pol, 1], w["K"][0, pol, 1], w["V"][0, pol, 1] = 1.5, 1.5, 1
-    for name in "QK":
-        w[name][1, hyd, 0], w[name][1, aro, 1] = 2, 1.5
-    w["V"][1, hyd, 0], w["V"][1, aro, 1] = 1, 1
-    for head, d in ((2, -1), (3, 1)):
-        c, s = 50 * np.cos(1 / 3), 50 * d * np.sin(1 / 3)
-        w["Q"][head, p2s, 0], w["Q"][head, p2c, 0], w["Q"][head, p2s, 1], w["Q"][head, p2c, 1] = c, s, -s, c
-        w["K"][head, p2s, 0], w["K"][head, p2c, 1] = 1, 1
-        w["V"][head, hyd, 0], w["V"][head, chg, 1] = 1, 1
-    return w
+@pytest.mark.parametrize("name", FAMILIES)
+def test_published_models_are_counted_as_they_are_built(name):
+    assert FAMILIES[name].parameters() == built(FAMILIES[name])
 
 
-def test_the_toy_receptor_comes_out_of_the_core():
-    """Four hand-set heads loaded into the core's attention; the numbers are those of the source document."""
-    config = ModelConfig(width=8, heads=4, feed_forward=32, positions="none", bias=False)
-    attention = Transformer(config).encoder.blocks[0].attention
-    w = toy_weights()
-    fused = np.concatenate([w[name].transpose(0, 2, 1).reshape(8, 8) for name in "QKV"])
-    attention.qkv.weight.data = torch.tensor(fused, dtype=torch.float32)
-    attention.output.weight.data = torch.eye(8)
-    x = toy_input()
+@pytest.mark.parametrize("form", ["encoder", "decoder", "encoder-decoder"])
+def test_every_kind_of_model_is_counted_as_it_is_built(form):
+    choices = itertools.product(
+        ("sinusoidal", "learned", "rotary", "alibi", "none"), ("layer", "rms"), ("relu", "gelu", "gelu_tanh", "swiglu"),
+        (True, False), ("transform", "linear"), (True, False),
+    )  # fmt: skip
+    for positions, norm, activation, tied, head, bias in choices:
+        config = ModelConfig(
+            form=form, layers=1, width=12, heads=3, feed_forward=20, alphabet_size=9, max_length=7, positions=positions,
+            norm=norm, activation=activation, tied=tied, head=head, bias=bias,
+        )  # fmt: skip
+        assert config.parameters() == built(config), config
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"embedding_norm": True, "segments": 2, "final_norm": False, "norm_place": "post"},
+        {"head_width": 10, "output_bias": False, "contacts": True},
+        {"form": "encoder-decoder", "decoder_layers": 3, "source_alphabet_size": 40, "segments": 2},
+        {"form": "encoder-decoder", "embedding_norm": True, "positions": "learned", "max_length": 9},
+    ],
+    ids=["bert", "wide heads", "two sides", "two tables"],
+)
+def test_the_rarer_choices_are_counted_too(changes):
+    config = ModelConfig(layers=2, width=12, heads=3, feed_forward=20, **changes)
+    assert config.parameters() == built(config)
+
+
+# ---------------------------------------------------------------------------------------------------------- dropout
+
+PLACES = ("dropout", "attention_dropout", "feed_forward_dropout", "embedding_dropout")
+
+
+def silent(*outputs: str, **changes) -> Transformer:
+    """One pre-norm block without biases in which the named sub-layers write nothing."""
+    model = small(layers=1, bias=False, **(dict.fromkeys(PLACES, 0.0) | changes))
+    for output in outputs:
+        model.get_submodule(f"encoder.blocks.0.{output}.output").weight.data.zero_()
+    return model
+
+
+@pytest.mark.parametrize(
+    "place, elsewhere",
+    [
+        ("dropout", ("attention", "feed_forward")),
+        ("attention_dropout", ("attention",)),
+        ("feed_forward_dropout", ("feed_forward",)),
+        ("embedding_dropout", ()),
+    ],
+)
+def test_dropout_acts_in_its_place_and_in_training_alone(place, elsewhere):
+    """Where the sub-layer writes nothing, dropout inside it has nothing to drop; anywhere else it would show."""
+    tokens = token_batch()
+    torch.manual_seed(0)
+    for outputs, acts in (((), True), (elsewhere, False)) if elsewhere else (((), True),):
+        model, plain = silent(*outputs, **{place: 0.5}), silent(*outputs)
+        with torch.no_grad():
+            torch.testing.assert_close(model(tokens), plain(tokens))  # eval mode
+            model.train()
+            changed = (model(tokens) - plain(tokens)).abs().max() > 1e-3
+        assert bool(changed) == acts
+
+
+def test_dropout_inside_the_embedding_and_the_attention_keeps_the_mean():
+    """Half the numbers are zero and the others doubled; seen in the open maps as in the fused attention."""
+    tokens = torch.randint(4, 24, (64, 40), generator=torch.Generator().manual_seed(0))
+    model = silent(embedding_dropout=0.5)
     with torch.no_grad():
-        residues = torch.tensor(x, dtype=torch.float32)[None]
-        context = attention(residues, residues, Sight())[0].numpy()
+        expected = model.hidden_states(tokens, (0,))[0]
+        torch.manual_seed(1)
+        dropped = model.train().hidden_states(tokens, (0,))[0]
+    assert 0.49 < float((dropped == 0).float().mean()) < 0.51
+    torch.testing.assert_close(dropped[dropped != 0], 2 * expected[dropped != 0])
 
-    scores = np.einsum("lhk,mhk->hlm", *(np.einsum("ld,hdk->lhk", x, w[name]) for name in "QK")) / np.sqrt(2)
-    a = np.exp(scores - scores.max(-1, keepdims=True))
-    a /= a.sum(-1, keepdims=True)
-    by_hand = np.einsum("hlm,md,hdk->lhk", a, x, w["V"]).reshape(13, 8)
-    np.testing.assert_allclose(context, by_hand, atol=1e-5)
+    block = silent("feed_forward", attention_dropout=0.5).encoder.blocks[0]
+    x = torch.randn(1, 40, 16, generator=torch.Generator().manual_seed(0)).expand(1500, -1, -1)
+    with torch.no_grad():
+        expected = block(x[:1], Sight())
+        block.train()
+        for maps in (None, Maps()):
+            assert float((block(x, Sight(), maps=maps).mean(0) - expected[0]).abs().max()) < 0.1
 
-    np.testing.assert_allclose(a[0, 5], [0.036] * 5 + [0.002] + [0.036] * 3 + [0.605] + [0.036] * 3, atol=5e-4)
-    np.testing.assert_allclose(context[5, :2], [-0.603, 0.25], atol=5e-3)
-    serines = {
-        2: [0.35, 0, -0.05, 0],
-        3: [-0.11, 0, 0.65, 0.11],
-        6: [-0.69, 0.78, -0.19, 0],
-        7: [-0.27, 0.11, -0.33, -0.11],
-    }
-    for position, neighbours in serines.items():
-        np.testing.assert_allclose(context[position], [0, 0.85, -0.26, 0.21, *neighbours], atol=1e-2)
+
+def test_the_three_other_places_follow_the_common_dropout():
+    config = ModelConfig(dropout=0.3, attention_dropout=0.1)
+    assert [config.rate(place) for place in ("attention", "feed_forward", "embedding")] == [0.1, 0.3, 0.3]
+    block, embedding = Transformer(config).encoder.blocks[0], Transformer(config).encoder.embedding
+    assert (block.dropout.p, block.attention.dropout, block.feed_forward.dropout.p, embedding.dropout.p) == (
+        0.3,
+        0.1,
+        0.3,
+        0.3,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- the start
+
+
+def started(**changes) -> dict[str, torch.Tensor]:
+    """Matrices of a wide model after ``initialise``; biases are 0 and norms 1."""
+    model = small(width=256, heads=4, feed_forward=1024, layers=3, positions="learned", max_length=512, **changes)
+    for name, parameter in model.named_parameters():
+        if parameter.ndim == 1:
+            assert (parameter == (1 if "norm" in name and name.endswith("weight") else 0)).all(), name
+    return {name: parameter.detach() for name, parameter in model.named_parameters() if parameter.ndim == 2}
+
+
+def test_normal_start_has_one_spread_everywhere():
+    for name, matrix in started(initialisation="normal").items():
+        assert float(matrix.std()) == pytest.approx(0.02, rel=0.03), name
+        assert abs(float(matrix.mean())) < 1e-3, name
+
+
+def test_xavier_start_is_uniform_within_its_bound():
+    for name, matrix in started(initialisation="xavier").items():
+        for part in matrix.chunk(3) if name.endswith("qkv.weight") else (matrix,):
+            bound = math.sqrt(6 / (part.shape[0] + part.shape[1]))
+            assert 0.98 * bound < float(part.abs().max()) <= bound, name
+            assert float(part.std()) == pytest.approx(bound / math.sqrt(3), rel=0.03), name
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_scaled_start_keeps_the_size_of_what_goes_through(tied):
+    tables = {"encoder.embedding.tokens.weight", "encoder.positions.table.weight"}
+    matrices = started(initialisation="scaled", tied=tied)
+    assert tables <= matrices.keys() and ("head.output.weight" in matrices) != tied
+    for name, matrix in matrices.items():
+        expected = matrix.shape[1] ** -0.5
+        if name in tables and not (tied and "tokens" in name):
+            expected = 1.0
+        if name.endswith((".attention.output.weight", ".feed_forward.output.weight")):
+            expected /= math.sqrt(2 * 3)  # what two sub-layers in each of three blocks add has std 1 in all
+        assert float(matrix.std()) == pytest.approx(expected, rel=0.03), name
+
+
+def test_the_same_generator_starts_the_same_model():
+    one, other = (small().state_dict() for _ in range(2))
+    assert all(torch.equal(one[name], other[name]) for name in one)
