@@ -1,5 +1,7 @@
 """The command line from outside: help, exit codes, one clear sentence for a user's mistake."""
 
+import dataclasses
+import json
 import os
 import signal
 import subprocess
@@ -10,7 +12,7 @@ import pytest
 import typer.main
 from typer.testing import CliRunner
 
-from airrformer.cli import app
+from airrformer.cli import app, main
 
 COMMANDS = [
     ["parse"],
@@ -25,6 +27,7 @@ COMMANDS = [
     ["weights", "fetch"],
     ["weights", "list"],
     ["weights", "check"],
+    ["weights", "convert"],
 ]
 
 
@@ -87,6 +90,9 @@ def test_version():
         (["parse", "a.fasta", "--nope"], "No such option"),
         (["embed", "a.fasta"], "give INPUT and --encoder"),
         (["classify", "--config", "config.yaml", "--target", "a/b", "--output", "out"], "'a/b' is no dataset/encoder"),
+        (["weights", "fetch"], "give either NAME, or --config with --encoder"),
+        (["weights", "fetch", "antiberty", "--config", "config.yaml", "--encoder", "a"], "give either NAME"),
+        (["weights", "fetch", "--config", "config.yaml", "--encoder", "a"], "name the folder for status.json"),
         (["nonsense"], "No such command"),
     ],
     ids=lambda value: " ".join(value)[:40] if isinstance(value, list) else "",
@@ -118,7 +124,9 @@ def test_wrong_use_exits_with_2(config, monkeypatch, arguments, message):
         (["explain", "map", "--config", "config.yaml", "--dataset", "x", "--encoder", "blosum62"], "no dataset 'x'"),
         (["weights", "fetch", "--config", "config.yaml", "--encoder", "blosum62", "--output", "out"], "blosum62"),
         (["weights", "check", "a.fasta", "--name", "esm3"], "no published encoder 'esm3'"),
-        (["weights", "check", "none.pt", "--name", "esm2_t6_8M_UR50D"], "none.pt"),
+        (["weights", "check", "none.pt", "--name", "esm2_t6_8M_UR50D"], "none.pt: cannot read the weights"),
+        (["weights", "fetch", "esm3"], "no published encoder 'esm3'"),
+        (["weights", "convert", "a.fasta", "--name", "esm3", "--output", "out"], "no published encoder 'esm3'"),
         (["predict", "--model", "none", "--input", "a.fasta", "--output", "out/a.tsv"], "none"),
         (["parse", "a.fasta", "--output", "a.fasta/out"], "a.fasta/out/chains.parquet: cannot be written"),
         (["explain", "map", "--config", "config.yaml", "--dataset", "tcr", "--encoder", "blosum62"], "no such file"),
@@ -168,8 +176,137 @@ def test_parse_by_hand_and_from_the_config_give_the_same(config):
         assert (config.parent / "by_hand" / name).read_bytes() == (config.parent / "configured" / name).read_bytes()
 
 
-def test_weights_list_names_every_published_encoder():
+def test_weights_list_names_every_published_encoder(capsys):
     from airrformer.core.config import FAMILIES
+    from airrformer.core.weights import find_local
 
-    done = airrformer("weights", "list")
-    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == list(FAMILIES)
+    assert main_in_this_process("weights", "list") == 0
+    header, *rows = capsys.readouterr().out.splitlines()
+    assert header.split() == ["name", "parameters", "licence", "source", "weights"]
+    assert [row.split()[0] for row in rows] == list(FAMILIES)
+    by_name = {row.split()[0]: row for row in rows}
+    assert "7,512,353" in by_name["esm2_t6_8M_UR50D"] and "MIT" in by_name["esm2_t6_8M_UR50D"]
+    assert by_name["antiberty"].endswith(find_local("antiberty"))
+
+
+@pytest.fixture(scope="module")
+def esm2_file(tmp_path_factory):
+    """A fair-esm checkpoint of the smallest ESM-2 with random weights, its contact regression beside it."""
+    from reference_models import contact_regression_file, fair_esm_file, reference_esm2
+
+    file = tmp_path_factory.mktemp("weights") / "esm2.pt"
+    reference = reference_esm2("esm2_t6_8M_UR50D")
+    fair_esm_file(reference, file)
+    contact_regression_file(reference, file)
+    return file
+
+
+@pytest.mark.parametrize("name", [None, "esm2_t6_8M_UR50D"])
+def test_weights_check_says_what_a_file_is(esm2_file, capsys, name):
+    from airrformer.core.weights import sha256
+
+    assert main_in_this_process("weights", "check", esm2_file, *(["--name", name] if name else [])) == 0
+    first, *rows = capsys.readouterr().out.splitlines()
+    assert first == str(esm2_file)
+    values = dict(row.split(maxsplit=1) for row in rows)
+    assert values["model"] == "esm2_t6_8M_UR50D"
+    assert values["parameters"] == "7,512,474"  # those of weights list, and 120 + 1 of the contact regression
+    assert values["compared"].startswith("embedding, 6 layers and output")
+    assert values["contacts"] == "yes"
+    assert values["sha256"] == sha256(esm2_file)
+
+
+class Runs:
+    def __reduce__(self):
+        return print, ("code from a checkpoint ran",)
+
+
+def broken(kind: str, esm2_file, folder):
+    import torch
+
+    file = folder / f"{kind}.pt"
+    if kind == "cut":
+        file.write_bytes(esm2_file.read_bytes()[:100_000])
+    elif kind == "text":
+        file.write_text(">a\nCASSF\n", encoding="utf-8")
+    elif kind == "code":
+        torch.save({"model": Runs()}, file)
+    elif kind == "strange":
+        torch.save({"model": {"conv.weight": torch.zeros(3)}}, file)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"),
+    [
+        ("cut", "no readable checkpoint"),
+        ("text", "refused, it holds more than tensors, or it is no checkpoint at all"),
+        ("code", "refused, it holds more than tensors"),
+        ("strange", "no published model that is known here"),
+    ],
+)
+def test_weights_check_refuses_in_one_sentence(esm2_file, tmp_path, capsys, kind, sentence):
+    file = broken(kind, esm2_file, tmp_path)
+    assert main_in_this_process("weights", "check", file) == 2
+    said = capsys.readouterr()
+    assert said.out == ""  # nor has the file's code printed anything
+    assert said.err.count("\n") == 1 and f"{file}: {sentence}" in said.err
+
+
+@pytest.mark.parametrize("command", ["check", "convert"])
+def test_weights_of_another_size(esm2_file, tmp_path, capsys, command):
+    more = ["--output", tmp_path / "out"] if command == "convert" else []
+    assert main_in_this_process("weights", command, esm2_file, "--name", "esm2_t12_35M_UR50D", *more) == 2
+    sizes = "it has 6 layers of width 320, where 12 of width 480 are expected"
+    assert f"{esm2_file}: not the weights of esm2_t12_35M_UR50D: {sizes}\n" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_weights_convert_writes_an_encoder(esm2_file, tmp_path, capsys):
+    import numpy as np
+
+    import airrformer as af
+
+    out = tmp_path / "esm2_8m"
+    assert main_in_this_process("weights", "convert", esm2_file, "--name", "esm2_t6_8M_UR50D", "--output", out) == 0
+    assert "7,512,474 parameters, read back equal" in capsys.readouterr().out
+    assert sorted(path.name for path in out.iterdir()) == ["config.json", "model.safetensors"]
+    ours, theirs = af.load(out, device="cpu"), af.load("esm2_t6_8M_UR50D", weights=esm2_file, device="cpu")
+    np.testing.assert_array_equal(ours.embed(["CASSIRSSYEQYF"]), theirs.embed(["CASSIRSSYEQYF"]))
+    np.testing.assert_array_equal(ours.contacts("CASSIRSSYEQYF"), theirs.contacts("CASSIRSSYEQYF"))
+
+
+def test_weights_fetch_by_name(tmp_path, capsys, monkeypatch, esm2_file):
+    import airrformer as af
+
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path / "torch"))
+    kept = tmp_path / "torch" / "hub" / "checkpoints" / "esm2_t6_8M_UR50D.pt"
+    kept.parent.mkdir(parents=True)
+    kept.symlink_to(esm2_file)
+    assert main_in_this_process("weights", "fetch", "esm2_t6_8M_UR50D", "--output", tmp_path / "out") == 0
+    assert capsys.readouterr().out == f"{kept}\n"
+    status = json.loads((tmp_path / "out" / "status.json").read_text())
+    assert (status["status"], status["kind"], status["source"]) == ("ready", "esm2", "local")
+    assert af.load(tmp_path / "out", device="cpu").embed(["CASSF"]).shape == (1, 320)
+
+
+def test_weights_that_can_be_had_nowhere(tmp_path, capsys, monkeypatch):
+    from airrformer.core import weights
+
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    nowhere = dataclasses.replace(weights.CHECKPOINTS["ablang2-paired"], url="http://127.0.0.1:9/weights.tar.gz")
+    monkeypatch.setitem(weights.CHECKPOINTS, "ablang2-paired", nowhere)
+    assert main_in_this_process("weights", "fetch", "ablang2-paired", "--output", tmp_path / "out") == 2
+    said = capsys.readouterr()
+    assert said.out == "" and not (tmp_path / "out").exists()
+    assert "the weights of ablang2-paired are not on this machine and no download (" in said.err
+    assert "unpack http://127.0.0.1:9/weights.tar.gz and name its folder" in said.err
+
+
+def main_in_this_process(*arguments) -> int:
+    """The exit code of the command; quicker than a process of its own, which would import torch again."""
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as left:
+        patch.setattr(sys, "argv", ["airrformer", *map(str, arguments)])
+        main()
+    return left.value.code or 0

@@ -33,6 +33,7 @@ def fair_esm(config, tmp_path):
     """A file as published, its contact regression beside it, and the model that fair-esm itself loads from both."""
     file = tmp_path / f"{NAME}.pt"
     written = reference_esm1b(config)
+    written.contact_head.regression.weight.mul_(20)  # far from 1/2 everywhere
     assert written.embed_tokens.weight[alphabet.MASK].norm() > 0  # as in the file that is published
     fair_esm1b_file(written, file)
     contact_regression_file(written, file)
@@ -72,6 +73,7 @@ def test_contacts_equal_fair_esm_whatever_the_batch_mates(fair_esm):
     with torch.inference_mode():
         expected = reference.predict_contacts(TOKENS)  # without the rows of start and end
         found = ours.contacts(TOKENS, RESIDUES)[:, 1:-1, 1:-1]
+    assert expected[1].std() > 0.01  # maps that are all alike would agree whatever the head does
     for row, length in enumerate(RESIDUES.sum(1).tolist()):
         torch.testing.assert_close(found[row, :length, :length], expected[row, :length, :length], atol=1e-5, rtol=0)
 
@@ -114,6 +116,15 @@ def test_the_published_size_has_the_shapes_of_both():
     wanted = {key: value.shape for key, value in ours.state_dict().items()}
     for state in states:
         assert {key: value.shape for key, value in weights._map_state(NAME, state).items()} == wanted
+
+
+def test_a_file_in_the_format_of_2020_is_read_too(fair_esm, tmp_path):
+    file, _ = fair_esm
+    with torch.serialization.safe_globals([argparse.Namespace]):
+        content = torch.load(file, weights_only=True)
+    torch.save(content, tmp_path / "old.pt", _use_new_zipfile_serialization=False)
+    new, old = weights.load_foreign(NAME, file), weights.load_foreign(NAME, tmp_path / "old.pt")
+    assert all(old.state_dict()[key].equal(value) for key, value in new.state_dict().items() if "contact" not in key)
 
 
 def test_positions_count_from_the_third_row(fair_esm):

@@ -9,17 +9,19 @@ import pytest
 import torch
 from esm.data import Alphabet
 from esm.model.esm2 import ESM2
-from reference_models import fair_esm_file, reference_esm2, token_batch
+from reference_models import contact_regression_file, fair_esm_file, randomise, reference_esm2, token_batch
 from safetensors.torch import save_file
 from transformers import EsmConfig, EsmForMaskedLM
 
 from airrformer.core import alphabet, weights
 from airrformer.core.config import ESM2_NAMES, FAMILIES
 from airrformer.core.transformer import Transformer
+from airrformer.embed.encoders import TransformerEncoder
 from airrformer.errors import UserError
 
 TOKENS = token_batch()
 VISIBLE = TOKENS != alphabet.PAD
+RESIDUES = VISIBLE & (TOKENS != alphabet.CLS) & (TOKENS != alphabet.EOS)
 
 
 def test_alphabet_is_that_of_fair_esm():
@@ -93,6 +95,94 @@ def test_every_published_size_has_the_shapes_of_fair_esm(name):
         ours = Transformer(dataclasses.replace(config, contacts=True))
     mapped = weights._map_state(name, reference.state_dict())
     assert {k: v.shape for k, v in mapped.items()} == {k: v.shape for k, v in ours.state_dict().items()}
+
+
+@pytest.fixture
+def fair_esm(tmp_path):
+    """A checkpoint as published, its contact regression beside it, and fair-esm's model of both."""
+    reference = randomise(reference_esm2("esm2_t6_8M_UR50D").requires_grad_(True)).requires_grad_(False)
+    reference.contact_head.regression.weight.mul_(20)  # far from 1/2 everywhere
+    fair_esm_file(reference, tmp_path / "esm2_t6_8M_UR50D.pt")
+    contact_regression_file(reference, tmp_path / "esm2_t6_8M_UR50D.pt")
+    return tmp_path / "esm2_t6_8M_UR50D.pt", reference
+
+
+def assert_contacts_equal(ours: Transformer, expected: torch.Tensor) -> None:
+    """``expected``: theirs for ``TOKENS``, without the rows of start and end."""
+    with torch.inference_mode():
+        found = ours.contacts(TOKENS, RESIDUES)[:, 1:-1, 1:-1]
+    for row, length in enumerate(RESIDUES.sum(1).tolist()):
+        torch.testing.assert_close(found[row, :length, :length], expected[row, :length, :length], atol=1e-5, rtol=0)
+        assert not found[row, length:].any() and not found[row, :, length:].any()
+    assert expected[1].std() > 0.01  # maps that are all alike would agree whatever the head does
+
+
+def test_contacts_equal_fair_esm_whatever_the_batch_mates(fair_esm):
+    file, reference = fair_esm
+    ours = weights.load_foreign("esm2_t6_8M_UR50D", file)
+    assert ours.config.contacts
+    with torch.inference_mode():
+        assert_contacts_equal(ours, reference.predict_contacts(TOKENS))
+
+
+def test_contacts_from_a_hugging_face_file(tmp_path):
+    config = FAMILIES["esm2_t6_8M_UR50D"]
+    reference = randomise(
+        EsmForMaskedLM(
+            EsmConfig(
+                vocab_size=33, hidden_size=config.width, num_hidden_layers=config.layers,
+                num_attention_heads=config.heads, intermediate_size=config.feed_forward,
+                position_embedding_type="rotary", emb_layer_norm_before=False, token_dropout=True,
+                pad_token_id=alphabet.PAD, mask_token_id=alphabet.MASK, layer_norm_eps=1e-5,
+                hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, attn_implementation="eager",
+            )
+        ).eval()
+    )  # fmt: skip
+    with torch.no_grad():
+        reference.esm.contact_head.regression.weight.mul_(20)
+    state = {k: v.contiguous().clone() for k, v in reference.state_dict().items() if k != "lm_head.decoder.weight"}
+    save_file(state, tmp_path / "model.safetensors")
+    with torch.inference_mode():
+        expected = reference.predict_contacts(TOKENS, VISIBLE.long())
+    assert_contacts_equal(weights.load_foreign("esm2_t6_8M_UR50D", tmp_path / "model.safetensors"), expected)
+
+
+def test_contacts_of_one_sequence_and_after_our_own_files(fair_esm, tmp_path):
+    file, reference = fair_esm
+    sequence = "DGGITQSPKYLFRKEGQNVTLSCEQ"
+    with torch.inference_mode():
+        expected = reference.predict_contacts(torch.tensor([alphabet.encode(sequence)]))[0]
+    ours = weights.load_foreign("esm2_t6_8M_UR50D", file)
+    weights.save(ours, tmp_path / "own")
+    for model in (ours, weights.load_own(tmp_path / "own")):
+        found = torch.from_numpy(TransformerEncoder(model, "esm2", "cpu").contacts(sequence))
+        assert found.shape == (25, 25) and found.dtype == torch.float32
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+def test_without_the_regression_there_are_no_contacts(tmp_path):
+    fair_esm_file(reference_esm2("esm2_t6_8M_UR50D"), tmp_path / "model.pt")
+    ours = weights.load_foreign("esm2_t6_8M_UR50D", tmp_path / "model.pt")
+    assert not ours.config.contacts
+    with pytest.raises(UserError, match=r"esm2 has no contact head; .*-contact-regression\.pt beside it"):
+        TransformerEncoder(ours, "esm2", "cpu").contacts("CASSF")
+
+
+def test_real_weights_find_the_disulfide_of_a_beta_chain():
+    """TRBV19 with CASSIRSSYEQYF: of all residues 24 or more apart, the cysteines 23 and 104 touch most surely."""
+    chain = (
+        "MSNQVLCCVVLCLLGANTVDGGITQSPKYLFRKEGQNVTLSCEQNLNHDAMYWYRQDPGQGLRLIYYSQIVNDFQKGDIAEGYSVSREKKESFPLTVTSAQKNPTAFYL"
+        "CASSIRSSYEQYFGPGTRLTVT"
+    )
+    first, second = chain.index("CEQNL"), chain.index("CASSI")
+    for name in ("esm2_t33_650M_UR50D", "esm2_t30_150M_UR50D", "esm2_t12_35M_UR50D", "esm2_t6_8M_UR50D"):
+        file = weights.find_local(name)
+        if file is not None and (model := weights.load_foreign(name, file)).config.contacts:
+            break
+    else:
+        pytest.skip("no ESM-2 weights with their contact regression on this machine")
+    contacts = torch.from_numpy(TransformerEncoder(model, name, "cpu").contacts(chain)).triu(24)
+    assert divmod(contacts.argmax().item(), len(chain)) == (first, second)
 
 
 def test_rotary_frequencies_come_from_the_file(tmp_path):

@@ -293,7 +293,7 @@ def identify(path: str | Path) -> tuple[list[str], Transformer]:
 
 
 class _Misfit(ValueError):
-    """A file that is not that model's. ``known``: how many of its tensors have a place in it."""
+    """A file that is not that model's. ``known``: how many of its tensors have a place in it; inf: all of them."""
 
     def __init__(self, reason: str, known: float = 0) -> None:
         super().__init__(reason)
@@ -306,6 +306,11 @@ def _build(name: str, path: Path, state: Mapping[str, torch.Tensor]) -> Transfor
 
     config = FAMILIES[name]
     mapped = _map_state(name, state)
+    layers = {key.split(".")[2] for key in mapped if key.startswith("encoder.blocks.")}
+    width = mapped[_BY_TOKEN[0]].shape[-1] if _BY_TOKEN[0] in mapped else config.width
+    if (len(layers), width) != (config.layers, config.width):
+        expected = f"where {config.layers} of width {config.width} are expected"
+        raise _Misfit(f"it has {len(layers)} layers of width {width}, {expected}", math.inf)
     config = dataclasses.replace(config, contacts="contact_head.regression.weight" in mapped)
     _check_settings(path.with_name("hparams.json"), CHECKPOINTS[name].settings, config)
     return _fill(Transformer, config, mapped)
@@ -418,7 +423,7 @@ def _fill(factory: type[Transformer], config: ModelConfig, state: dict[str, torc
         theirs, ours = (tuple(s[key].shape) if key in s else None for s in (state, expected))
         if theirs != ours:
             reason = f"its {key} is {theirs or 'missing'}, where {ours or 'nothing'} is expected"
-            raise _Misfit(reason, math.inf)  # all its names are known: nearer than any file with a strange one
+            raise _Misfit(reason, math.inf)
     model.load_state_dict({key: value.float() for key, value in state.items()}, strict=True, assign=True)
     model.tie()
     return model.eval().requires_grad_(False)
@@ -457,14 +462,17 @@ def _read_tensors(path: str | Path) -> dict[str, torch.Tensor]:
     from safetensors.torch import load_file
 
     try:
+        Path(path).open("rb").close()
+    except OSError as error:
+        raise UserError(f"{path}: cannot read the weights: {error.strerror or error}") from None
+    try:
         if Path(path).suffix == ".safetensors":
             return load_file(path)
         # fair-esm's files hold their training arguments as a Namespace, which is plain data.
         with torch.serialization.safe_globals([argparse.Namespace]):
             content = torch.load(path, map_location="cpu", weights_only=True)
-    except OSError as error:
-        raise UserError(f"{path}: cannot read the weights: {error.strerror or error}") from None
-    except (SafetensorError, RuntimeError, EOFError, ValueError) as error:
+    # An OSError here: torch has looked for something beyond the end of a file that was cut short.
+    except (SafetensorError, RuntimeError, EOFError, ValueError, OSError) as error:
         raise UserError(f"{path}: no readable checkpoint: {' '.join(str(error).split())[:200]}") from None
     except Exception:  # pickle errors have no common class below Exception; torch's advice is to run the file's code
         raise UserError(f"{path}: refused, it holds more than tensors, or it is no checkpoint at all") from None
