@@ -527,6 +527,3 @@ def _check_published(name: str) -> None:
 
     if name not in FAMILIES:
         raise UserError(f"no published encoder {name!r}; there is {', '.join(FAMILIES)}")
-    model = load_foreign(name, file)
-    parameters = sum(tensor.numel() for tensor in model.parameters())
-    typer.echo(f"{file}: {name}, {parameters:,} parameters, sha256 {sha256(file)}")
