@@ -18,12 +18,25 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
 import torch
 import transformers
 from torch import Tensor, nn
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # for reference_models, where no pytest put it there
-from reference_models import fair_esm_file, randomise, reference_esm2, token_batch
+from reference_models import (
+    ablang_folder,
+    contact_regression_file,
+    fair_esm1b_file,
+    fair_esm_file,
+    randomise,
+    reference_ablang1,
+    reference_ablang2,
+    reference_esm1b,
+    reference_esm2,
+    small_family,
+    token_batch,
+)
 
 from airrformer.core import alphabet, weights
 from airrformer.core.config import FAMILIES, ModelConfig
@@ -189,25 +202,44 @@ def multihead_attention(kind: str) -> Pair:
     return Pair(theirs, ours, partial(weights._map_names, table=table), outputs)
 
 
-# -------------------------------------------------------------------------------------------------------------- ESM-2
+# ----------------------------------------------------------------------------------- protein models, from their files
+
+SMALL = dict(layers=3, width=48, heads=4, feed_forward=192)
 
 
 def esm2_fair() -> Pair:
-    theirs = randomise(reference_esm2("esm2_t6_8M_UR50D").requires_grad_(True))
+    name = "esm2_t6_8M_UR50D"
+    theirs = randomise(reference_esm2(name).requires_grad_(True))
+    return fair_esm(name, theirs, fair_esm_file, weights._ESM2_FAIR)
+
+
+def esm1b_fair() -> Pair:
+    name = "esm1b_t33_650M_UR50S"
+    with pytest.MonkeyPatch.context() as patch:
+        theirs = reference_esm1b(small_family(patch, name, **SMALL)).requires_grad_(True)
+        theirs.embed_tokens.weight.data[alphabet.MASK] = 0  # as fair-esm does when it loads the published file
+        return fair_esm(name, theirs, fair_esm1b_file, weights._ESM1B_FAIR)
+
+
+def fair_esm(name: str, theirs: nn.Module, write: Callable[[nn.Module, Path], None], table: weights.Names) -> Pair:
+    """``write`` makes the file that ours is read from; the contact regression lies beside it."""
     with tempfile.TemporaryDirectory() as folder:
-        fair_esm_file(theirs, Path(folder) / "model.pt")
-        ours = weights.load_foreign("esm2_t6_8M_UR50D", Path(folder) / "model.pt").requires_grad_(True)
-    tokens = token_batch()
+        file = Path(folder) / f"{name}.pt"
+        write(theirs, file)
+        contact_regression_file(theirs, file)
+        ours = weights.load_foreign(name, file).requires_grad_(True)
+    tokens, layers = token_batch(), range(ours.config.layers + 1)
 
     def outputs() -> Outputs:
-        expected = theirs(tokens, repr_layers=range(7), need_head_weights=True)
-        states = [expected["representations"][layer] for layer in range(7)]
-        maps = expected["attentions"].unbind(1)
-        return compare_states(ours, tokens, states, expected["logits"]) | compare_maps(
-            maps, ours.attention_maps(tokens), tokens != alphabet.PAD
-        )
+        found = theirs(tokens, repr_layers=layers, need_head_weights=True)
+        states, maps = [found["representations"][layer] for layer in layers], found["attentions"].unbind(1)
+        return {
+            **compare_states(ours, tokens, states, found["logits"]),
+            **compare_maps(maps, ours.attention_maps(tokens), tokens != alphabet.PAD),
+            **compare_contacts(theirs.predict_contacts(tokens), ours, tokens),
+        }
 
-    return Pair(theirs, ours, partial(weights._map_names, table=weights._ESM2_FAIR), outputs)
+    return Pair(theirs, ours, partial(weights._map_names, table=table), outputs)
 
 
 def esm2_hugging_face() -> Pair:
@@ -225,7 +257,75 @@ def esm2_hugging_face() -> Pair:
         save_file(state, Path(folder) / "model.safetensors")
         ours = weights.load_foreign("esm2_t6_8M_UR50D", Path(folder) / "model.safetensors").requires_grad_(True)
     table = {f"{'' if key.startswith('lm_head') else 'esm.'}{key}": v for key, v in weights._ESM2_HUGGING_FACE.items()}
-    return Pair(theirs, ours, partial(weights._map_names, table=table), whole(theirs, ours, token_batch()))
+    tokens = token_batch()
+
+    def outputs() -> Outputs:
+        contacts = theirs.predict_contacts(tokens, (tokens != alphabet.PAD).long())
+        return whole(theirs, ours, tokens)() | compare_contacts(contacts, ours, tokens)
+
+    return Pair(theirs, ours, partial(weights._map_names, table=table), outputs)
+
+
+def compare_contacts(theirs: Tensor, ours: Transformer, tokens: Tensor) -> Outputs:
+    """Contacts of residue pairs; theirs (B, L - 2, L - 2) leave out the first and the last token of the longest row."""
+    residues = (tokens != alphabet.PAD) & (tokens != alphabet.CLS) & (tokens != alphabet.EOS)
+    both = residues[:, 1:-1, None] & residues[:, None, 1:-1]
+    return {"contacts": pairs([theirs], [ours.contacts(tokens, residues)[:, 1:-1, 1:-1]], both)}
+
+
+def ablang1() -> Pair:
+    with pytest.MonkeyPatch.context() as patch:
+        theirs, hparams = reference_ablang1(small_family(patch, "ablang1-heavy", **SMALL))
+
+        def found(tokens: Tensor) -> tuple[list[Tensor], Tensor]:
+            embedded = theirs.AbRep.AbEmbeddings(tokens)
+            hidden = (tokens == hparams["pad_token_id"]).float()
+            blocks = theirs.AbRep.EncoderBlocks(embedded, attention_mask=hidden, output_hidden_states=True)
+            return [embedded, *blocks.all_hidden_states], theirs(tokens)
+
+        return ablang("ablang1-heavy", theirs, hparams, "amodel.pt", found)
+
+
+def ablang2() -> Pair:
+    with pytest.MonkeyPatch.context() as patch:
+        theirs, hparams = reference_ablang2(small_family(patch, "ablang2-paired", **SMALL))
+
+        def found(tokens: Tensor) -> tuple[list[Tensor], Tensor]:
+            layers = theirs.AbRep(tokens, return_rep_layers=range(SMALL["layers"]))
+            return [*layers.many_hidden_states.values(), layers.last_hidden_states], theirs(tokens)
+
+        return ablang("ablang2-paired", theirs, hparams, "model.pt", found)
+
+
+def ablang(name: str, theirs: nn.Module, hparams: dict, file: str, found: Callable) -> Pair:
+    """Their alphabet has other rows, and fewer: rows that they lack are not compared. ``found``: states and logits."""
+    for key, parameter in theirs.named_parameters():
+        parameter.requires_grad_(not key.endswith("rotary_emb.freqs"))  # which are parameters in name only
+    with tempfile.TemporaryDirectory() as folder:
+        ours = weights.load_foreign(name, ablang_folder(theirs, hparams, Path(folder), file)).requires_grad_(True)
+    their_tokens = weights.CHECKPOINTS[name].tokens
+    shared = [alphabet.ID[token] for token in their_tokens]
+    sequences = [alphabet.encode(s)[1:-1] for s in ("EVQLVQSGPEVKKPGTSVKVSC", "CAAPYCSSISCNDGFDIW", "DIQMTQSPSSL")]
+    sequences[0][5] = alphabet.MASK
+    rows = [torch.tensor([*ours.config.before, *row, *ours.config.after]) for row in sequences]
+    tokens = nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=alphabet.PAD)
+    row_of = {alphabet.ID[token]: i for i, token in enumerate(their_tokens)}
+    translated = tokens.clone().apply_(row_of.__getitem__)
+
+    def rename(gradients: Named) -> Named:
+        mapped = weights._map_state(name, gradients)
+        for key in weights._BY_TOKEN:
+            theirs_too = torch.zeros(len(mapped[key]), dtype=torch.bool)
+            theirs_too[shared] = True
+            mapped[key] = mapped[key] * theirs_too.view(-1, *[1] * (mapped[key].ndim - 1))
+        return {key: value for key, value in mapped.items() if key in dict(ours.named_parameters())}
+
+    def outputs() -> Outputs:
+        states, logits = found(translated)
+        everything = compare_states(ours, tokens, states, logits)
+        return everything | {"logits": [(expected, mine[:, shared]) for expected, mine in everything["logits"]]}
+
+    return Pair(theirs, ours, rename, outputs)
 
 
 # ------------------------------------------------------------------------------------------------------- transformers
@@ -511,8 +611,11 @@ CASES = [
     Case("torch MultiheadAttention, self", "padding, maps", partial(multihead_attention, "self")),
     Case("torch MultiheadAttention, causal", "causal mask, maps", partial(multihead_attention, "causal")),
     Case("torch MultiheadAttention, cross", "padding of memory, maps", partial(multihead_attention, "cross")),
-    Case("ESM-2 8M (fair-esm)", "its file format, rotary, token dropout with a mask, tied", esm2_fair),
-    Case("ESM-2 8M (transformers)", "its file format, rotary, token dropout with a mask, tied", esm2_hugging_face),
+    Case("ESM-2 8M (fair-esm)", "its file format, rotary, token dropout with a mask, contact head", esm2_fair),
+    Case("ESM-2 8M (transformers)", "its file format, the same", esm2_hugging_face),
+    Case("ESM-1b (fair-esm)", "its file format, learned positions, norm over the embedding, contact head", esm1b_fair),
+    Case("AbLang (ablang2)", "its file format, alphabet of its own, post-norm, learned positions", ablang1),
+    Case("AbLang2 (ablang2)", "its file format, alphabet of its own, SwiGLU, interleaved rotary, own scale", ablang2),
     Case("BERT (transformers)", "post-norm, learned positions, two segments, output transform", bert),
     Case("RoFormer (transformers)", "post-norm, interleaved rotary, two segments", roformer),
     Case("GPT-2 (transformers)", "decoder, pre-norm, learned positions, tanh GELU, tied", gpt2),
