@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 from markupsafe import Markup
 
-from airrformer.config import TRAIN_FOLDS, Config
+from airrformer.config import TRAIN_FOLDS, Config, PublishedEncoder
 from airrformer.paths import Results
 from airrformer.report.study import Study, target_name
 from airrformer.report.words import count, decimals, difference, estimate, interval, listing, percent, shorten
@@ -200,7 +200,7 @@ def _seen_unlabelled(config: Config, studies: list[Study], status: dict[str, dic
     foreign = [
         name
         for name, entry in status.items()
-        if entry["kind"] in ("esm2", "antiberty")
+        if isinstance(config.encoders.get(name), PublishedEncoder)
         and entry["status"] == "ready"
         and any(name in used for used in scored.values())
     ]

@@ -410,8 +410,14 @@ def _citations(config: Config, status: dict[str, dict]) -> list[str]:
         (True, "airrformer, with the version below, and the source of each data set (for the demo: data/README.md)."),
         ("esm2" in used, "ESM-2: Lin Z et al. Evolutionary-scale prediction of atomic-level protein structure with a "
          "language model. Science 2023; 379: 1123-1130. doi:10.1126/science.ade2574"),
+        ("esm1b" in used, "ESM-1b: Rives A et al. Biological structure and function emerge from scaling unsupervised "
+         "learning to 250 million protein sequences. PNAS 2021; 118: e2016239118. doi:10.1073/pnas.2016239118"),
         ("antiberty" in used, "AntiBERTy: Ruffolo JA, Gray JJ, Sulam J. Deciphering antibody affinity maturation with "
          "language models and weakly supervised learning. 2021; arXiv:2112.07782"),
+        ("ablang" in used, "AbLang: Olsen TH, Moal IH, Deane CM. AbLang: an antibody language model for completing "
+         "antibody sequences. Bioinform Adv 2022; 2: vbac046. doi:10.1093/bioadv/vbac046"),
+        ("ablang2" in used, "AbLang2: Olsen TH, Moal IH, Deane CM. Addressing the antibody germline bias and its "
+         "effect on language models for improved antibody design. Bioinformatics 2024; 40: btae618"),
         ("blosum62" in used, "BLOSUM62: Henikoff S, Henikoff JG. Amino acid substitution matrices from protein blocks. "
          "PNAS 1992; 89: 10915-10919. doi:10.1073/pnas.89.22.10915"),
         ("pretrain" in used, "Masked training: Devlin J et al. BERT: pre-training of deep bidirectional transformers "
