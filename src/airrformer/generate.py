@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 What = Literal["junction", "chain"]
 COLUMNS: dict[What, str] = {"junction": "junction_aa", "chain": "sequence_aa"}
-MAX_RESIDUES: dict[What, int] = {"junction": 40, "chain": 150}  # as long as the longest antibodies' are
+MAX_RESIDUES: dict[What, int] = {"junction": 40, "chain": 150}  # the longest CDR3s have about 40
 SHORTEST_JUNCTION = 6
 _ENDINGS = (".fasta", ".fa", ".faa")
 _BATCH = 512  # rows that are written together; no result depends on it
@@ -55,6 +55,7 @@ def generate_file(
     Records are ``generated_1``, ``generated_2``, ...; their headers say log p (base e) and whether the sequence came to
     its end within ``max_residues`` (default: 40 for junctions, 150 for chains, or the model's window). How they are
     drawn: ``core.decoding.sample``.
+
     What is measured on them, and against the sequences of ``references`` (see ``read_reference``), is returned, and
     written beside the output: FILE.fasta -> FILE.json. ``what`` the decoder writes decides what counts as valid.
     The seed decides on all; on another device single sequences may differ, as its sums are rounded otherwise.
@@ -233,8 +234,8 @@ def are_valid(sequences: Sequence[str], what: What) -> list[bool]:
 def is_junction(sequence: str) -> bool:
     """Whether ``sequence`` has the form of a junction: IMGT's CDR3 with its anchors, 2nd-CYS 104 and J-PHE/TRP 118.
 
-    So C first, F or W last, the twenty amino acids alone (no stop, no X). IMGT sets no smallest length; here a CDR3 of
-    four residues, shorter than any that is known to bind, is the least.
+    So C first, F or W last, the twenty amino acids alone (no stop, no X). The anchors alone set no smallest
+    length; here a CDR3 of four residues is the least.
 
     >>> is_junction("CASSIRSSYEQYF"), is_junction("ASSIRSSYEQYF"), is_junction("CASSIRSSYEQYFGPG")
     (True, False, False)
