@@ -383,16 +383,17 @@ def report(
     results: Results = Path("results"),
     output: Annotated[Path, typer.Option("--output", "-o", help="The page; one file.")] = Path("results/report.html"),
 ) -> None:
-    """Write the leaderboard and the report from the result files.
+    """Write the leaderboard, the table of trained encoders and the report from the result files.
 
     \b
     Example:
       airrformer report --config config/config.yaml --results results --output results/report.html
     """
     loaded = _load(config)
-    from airrformer.report import write_leaderboard, write_report
+    from airrformer.report import write_leaderboard, write_pretraining, write_report
 
     write_leaderboard(loaded, _layout(results))
+    write_pretraining(loaded, _layout(results))
     write_report(loaded, _layout(results), output)
 
 

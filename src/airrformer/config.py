@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 RESERVED_NAMES = {".", "..", "encoders", "logs", "benchmarks", "folds", "residues"} | {
     # files of ours beside which these folders stand
     "chains.parquet", "receptors.parquet", "rejected.tsv", "parse.json", "features.parquet", "map.tsv",
-    "leaderboard.tsv", "report.html",
+    "leaderboard.tsv", "pretraining.tsv", "report.html",
 }  # fmt: skip
 
 ChainName = Literal["TRA", "TRB", "TRG", "TRD", "heavy", "light"]

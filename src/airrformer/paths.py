@@ -88,6 +88,10 @@ class Results:
         return self.embedding(dataset, encoder) / pooling / classifier
 
     @property
+    def pretraining(self) -> Path:
+        return Path(self.root) / "pretraining.tsv"
+
+    @property
     def leaderboard(self) -> Path:
         return Path(self.root) / "leaderboard.tsv"
 

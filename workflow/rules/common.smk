@@ -12,7 +12,7 @@ try:
 except ModuleNotFoundError:
     sys.exit(f"airrformer is not installed for {sys.executable}, which runs Snakemake; run: pip install -e .")
 
-from airrformer.config import TRAIN_FOLDS, PretrainEncoder, PublishedEncoder, load_config, read_yaml
+from airrformer.config import REVERSAL, TRAIN_FOLDS, PretrainEncoder, PublishedEncoder, load_config, read_yaml
 from airrformer.core.weights import find_local
 from airrformer.errors import UserError
 from airrformer.paths import Results
@@ -45,6 +45,8 @@ POOLINGS = list(dict.fromkeys(embedding.pooling for embedding in EMBEDDINGS))
 # An encoder is trained here, or has published weights that may be out of reach, or needs no weights at all.
 PRETRAINED = [name for name in ENCODERS if isinstance(CONFIG.encoders[name], PretrainEncoder)]
 PUBLISHED = [name for name in ENCODERS if isinstance(CONFIG.encoders[name], PublishedEncoder)]
+WRITERS = CONFIG.writers  # they make no features, so no target names them
+GENERATING = [name for name in WRITERS if CONFIG.encoders[name].objective == "causal"]
 FOLDED = [name for name in PRETRAINED if CONFIG.encoders[name].corpus == TRAIN_FOLDS]  # one more a fold
 GUESSING = [name for name in PRETRAINED + PUBLISHED if EXAMPLE and EXAMPLE.receptor in CONFIG.encoders[name].receptors]
 
@@ -67,6 +69,8 @@ MAPPED = [(RESULTS.map(*embedding), embedding.encoder) for embedding in EMBEDDIN
 WANTED = [(folder / "metrics.json", encoder) for folder, encoder in CLASSIFIED] + MAPPED
 WANTED += [(RESULTS.features(*embedding), embedding.encoder) for embedding in EMBEDDINGS]
 WANTED += [(RESULTS.masked(encoder), encoder) for encoder in GUESSING]
+WANTED += [(RESULTS.encoder(encoder) / "model.safetensors", encoder) for encoder in WRITERS]
+WANTED += [(RESULTS.generated(encoder), encoder) for encoder in GENERATING]
 if CONFIG.keep_residues:
     WANTED += [
         (RESULTS.residues(*embedding[:2]), embedding.encoder) for embedding in EMBEDDINGS if embedding.encoder in DENSE
@@ -140,6 +144,8 @@ def weights_part(wildcards):
 
 def corpus(wildcards):
     named = CONFIG.encoders[wildcards.encoder].corpus
+    if named == REVERSAL:
+        return []
     if named != TRAIN_FOLDS:
         return named
     return [name for name, dataset in CONFIG.datasets.items() if dataset.labels and fits(name, wildcards.encoder)]
@@ -191,16 +197,17 @@ def report_input(wildcards):
     """Every result that there is; what stands on an encoder out of reach is left out and named by its status."""
     ready = {encoder for encoder in ENCODERS if is_ready(encoder)}
     classified = [folder for folder, encoder in CLASSIFIED if encoder in ready]
-    trained = [RESULTS.encoder(encoder) for encoder in PRETRAINED]
+    trained = [RESULTS.encoder(encoder) for encoder in PRETRAINED + WRITERS]
     return {
         "summaries": [RESULTS.parse_summary(dataset) for dataset in CONFIG.datasets],
         "chains": [RESULTS.chains(dataset) for dataset in CONFIG.datasets],
         "rejected": [RESULTS.rejected(dataset) for dataset in CONFIG.datasets],
-        "statuses": [RESULTS.encoder_status(encoder) for encoder in PRETRAINED + PUBLISHED],
+        "statuses": [RESULTS.encoder_status(encoder) for encoder in PRETRAINED + WRITERS + PUBLISHED],
         "histories": [folder / "history.tsv" for folder in trained],
         "trainings": [folder / "metrics.json" for folder in trained],
         "metrics": [folder / "metrics.json" for folder in classified],
         "predictions": [folder / "predictions.tsv" for folder in classified],
         "maps": [path for path, encoder in MAPPED if encoder in ready],
         "masked": [RESULTS.masked(encoder) for encoder in GUESSING if encoder in ready],
+        "generated": [RESULTS.generated(encoder).with_suffix(".json") for encoder in GENERATING],
     }

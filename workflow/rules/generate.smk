@@ -11,7 +11,7 @@ rule generate:
     benchmark:
         BENCHMARKS / "generate" / "{encoder}.tsv"
     wildcard_constraints:
-        encoder=one_of(name for name in CONFIG.writers if CONFIG.encoders[name].objective == "causal"),
+        encoder=one_of(GENERATING),
     conda:
         "../envs/airrformer.yaml"
     threads: 1

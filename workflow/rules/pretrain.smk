@@ -19,7 +19,7 @@ rule pretrain:
     benchmark:
         BENCHMARKS / "pretrain" / "{encoder}.tsv"
     wildcard_constraints:
-        encoder=one_of(name for name in PRETRAINED if name not in FOLDED),
+        encoder=one_of(name for name in PRETRAINED + WRITERS if name not in FOLDED),
     priority: 1  # most of the rest waits for it
     conda:
         "../envs/airrformer.yaml"

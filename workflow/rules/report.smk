@@ -3,6 +3,7 @@ rule report:
         unpack(report_input),
     output:
         leaderboard=report(RESULTS.leaderboard, caption="../report/leaderboard.rst", category="Results"),
+        pretraining=RESULTS.pretraining,
         page=report(RESULTS.report, caption="../report/report.rst", category="Results"),
     log:
         LOGS / "report.log",

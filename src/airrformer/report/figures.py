@@ -11,7 +11,7 @@ import pandas as pd
 from markupsafe import Markup
 from sklearn.metrics import precision_recall_curve, roc_curve
 
-from airrformer.report.svg import COLOURS, Plot, line, marker, picture, tag, text, ticks
+from airrformer.report.svg import COLOURS, Plot, line, marker, number, picture, tag, text, ticks
 from airrformer.report.words import decimals, difference, estimate, listing, signed
 
 WIDTH = 380  # of most figures, in CSS pixels: a phone shows them in their own size
@@ -197,8 +197,10 @@ def calibration_figure(slug: str, split: str, table: pd.DataFrame) -> Markup:
 # -------------------------------------------------------------------------------------------------------- pretraining
 
 
-def history_figure(slug: str, encoder: str, history: pd.DataFrame, best_step: int | None, kind: str) -> Markup:
-    """Loss, or accuracy on held-out receptors, against the training step. ``kind``: loss or accuracy."""
+def history_figure(
+    slug: str, encoder: str, history: pd.DataFrame, best_step: int | None, kind: str, what: str = "a masked residue"
+) -> Markup:
+    """Loss, or accuracy on what was held out, against the training step. ``kind``: loss or accuracy."""
     columns = ["train_loss", "validation_loss"] if kind == "loss" else ["validation_accuracy"]
     lines = {}
     for column in columns:
@@ -208,7 +210,7 @@ def history_figure(slug: str, encoder: str, history: pd.DataFrame, best_step: in
     low, high = (0.0, max(values) * 1.05) if kind == "loss" else (0.0, min(1.0, max(values) * 1.2))
     plot = Plot(WIDTH, 250, (0, max(float(history["step"].max()), 1.0)), (low, high or 1.0), margin=(14, 24, 42, 48))
     plot.x_axis(ticks(*plot.x_range, 5), "training step", ",.0f")
-    plot.y_axis(ticks(low, high or 1.0, 5), "loss, nats a masked residue" if kind == "loss" else "accuracy")
+    plot.y_axis(ticks(low, high or 1.0, 5), f"loss, nats {what}" if kind == "loss" else "accuracy")
     if best_step is not None:
         at = plot.x(best_step)
         plot.add(line(at, plot.top, at, plot.bottom, "chance"))
@@ -276,6 +278,65 @@ def masked_figure(slug: str, encoder: str, masked: pd.DataFrame) -> Markup:
              for i, row in enumerate(masked.itertuples(index=False), 1)]  # fmt: skip
     described = f"Probability that {encoder} gives to the true residue when it is hidden: {', '.join(truth)}."
     return picture(width, bottom + 42, slug, f"Masked guesses of {encoder}", described, marks)
+
+
+def attention_figure(slug: str, encoder: str, layer: int, table: pd.DataFrame) -> Markup:
+    """Heat map of a layer's cross-attention: a row a token that is written, a column a token that is read."""
+    names = [name for name in table.columns if name[0].isdigit()]
+    letters = [_plain(name.split("_", 1)[1]) for name in names]
+    left, top, cell = 40, 62, min(22.0, (WIDTH - 48) / len(names))
+    marks = [text(left, 14, f"{encoder}, layer {layer}", "panel"), text(left, 34, "reads", "axis")]
+    for i, letter in enumerate(letters):
+        marks.append(text(left + cell * (i + 0.5), top - 8, letter, "residue", "middle"))
+    strongest = []
+    for j, row in enumerate(table.to_dict("records")):
+        written = _plain(row["written"])
+        marks.append(text(left - 8, top + cell * (j + 0.72), written, "residue", "end"))
+        weights = [row[name] for name in names]
+        best = int(np.argmax(weights))
+        strongest.append(f"{written} from {letters[best]}{best} ({decimals(weights[best])})")
+        for i, weight in enumerate(weights):
+            if weight >= 0.004:
+                hint = tag("title", f"writes {written}, reads {letters[i]} at {i}: {decimals(weight)}")
+                place = {"x": left + cell * i + 0.5, "y": top + cell * j + 0.5, "width": cell - 1, "height": cell - 1}
+                marks.append(tag("rect", hint, **place, class_="cell", fill_opacity=f"{weight:.2f}"))
+    size = {"width": cell * len(names), "height": cell * len(table)}
+    marks.append(tag("rect", x=float(left), y=float(top), **size, class_="border"))
+    middle = number(top + size["height"] / 2)
+    marks.append(text(0, 0, "writes", "axis", "middle", transform=f"translate(10 {middle}) rotate(-90)"))
+    described = f"Where layer {layer} of {encoder} looks most while it writes: {', '.join(strongest)}."
+    return picture(
+        WIDTH, top + size["height"] + 8, slug, f"Cross-attention of {encoder}, layer {layer}", described, marks
+    )
+
+
+def shares_figure(slug: str, title: str, generated: dict, reference: dict, axis: str) -> Markup:
+    """Two histograms, as shares, side by side in each bin: what was generated and what it should be like."""
+    bins = sorted({*generated, *reference}, key=lambda key: (key.isdigit() and int(key), key))
+    shares = [[part.get(key, 0) / (sum(part.values()) or 1) for key in bins] for part in (generated, reference)]
+    top = max(max(part, default=0.0) for part in shares) or 1.0
+    plot = Plot(WIDTH, 220, (-0.6, len(bins) - 0.4), (0, top * 1.05), margin=(28, 8, 42, 48))
+    plot.add(text(4, 16, title, "panel"))
+    plot.y_axis(ticks(0, top, 4), "share", ".2f" if top < 0.4 else ".1f")
+    every = max(1, math.ceil(len(bins) / 20))
+    for i, key in enumerate(bins):
+        if i % every == 0:
+            plot.add(text(plot.x(i), plot.bottom + 16, key, "tick", "middle"))
+        for share, name, colour, left, right in (
+            (shares[0][i], "generated", "c0", -0.42, 0.0), (shares[1][i], "real", "c1", 0.0, 0.42)
+        ):  # fmt: skip
+            hint = tag("title", f"{key}, {name}: {decimals(share, 3)}")
+            box = {"x": plot.x(i + left), "width": plot.x(i + right) - plot.x(i + left), "y": plot.y(share)}
+            plot.add(tag("rect", hint, **box, height=plot.bottom - plot.y(share), class_=f"bar {colour}"))
+    plot.add(text((plot.left + plot.right) / 2, plot.height - 6, axis, "axis", "middle"))
+    commonest = [max(zip(part, bins))[1] for part in shares]
+    described = f"{title}; the commonest is {commonest[0]} among the generated and {commonest[1]} among the real ones."
+    return plot.svg(slug, title, described)
+
+
+def _plain(token: str) -> str:
+    """Start and end as one sign each; a letter as it is."""
+    return {"<cls>": "\u25b7", "<eos>": "\u25a1"}.get(token, token)
 
 
 def shade_of(p: float) -> float:

@@ -25,6 +25,7 @@ from airrformer.report.findings import calibration_sentence, headline, opening, 
 from airrformer.report.leaderboard import leaderboard
 from airrformer.report.read import METRICS, encoder_status, read_json, read_metrics, read_tsv
 from airrformer.report.study import Study, target_name
+from airrformer.report.trainings import side_by_side, trainings
 
 HERE = Path(__file__).parent
 METRIC_NAMES = {"auroc": "AUROC", "auprc": "AUPRC", "auc01": "AUC0.1", "mcc": "MCC"}
@@ -36,7 +37,7 @@ REGIONS_FROM = {
     "cdr3_only": "with the CDR3 only",
     "none": "unknown",
 }
-STAGES = ("parse", "weights", "pretrain", "embed", "classify", "explain")
+STAGES = ("parse", "weights", "pretrain", "generate", "embed", "classify", "explain")
 
 
 def write_report(config: Config, results: Results, output: str | Path | None = None) -> Path:
@@ -88,7 +89,8 @@ def _context(config: Config, results: Results) -> dict:
         "leaderboard": _ordered(leaderboard(config, metrics)),
         "split_names": config.evaluation.splits,
         "classes": [_classes(results, study, i) for i, study in enumerate(studies) if study.best],
-        "pretraining": _pretraining(config, results),
+        "trainings": trainings(config, results),
+        "side_by_side": side_by_side(config, results),
         "masked": _masked(config, results),
         "maps": [found for i, study in enumerate(studies) if (found := _map(results, study, i))],
         "inputs": [_inputs(config, results, name, summaries[name]) for name in config.datasets],
@@ -199,46 +201,7 @@ def _first(metrics: dict, study: Study, name: str) -> dict:
     return metrics["splits"][study.strict]["classes"].get(name, {})
 
 
-# ------------------------------------------------------------------------------------- pre-training and masked guesses
-
-
-def _pretraining(config: Config, results: Results) -> list[dict]:
-    found = []
-    for i, (name, encoder) in enumerate(config.encoders.items()):
-        if encoder.kind != "pretrain":
-            continue
-        history = read_tsv(results.encoder(name) / "history.tsv")
-        metrics = read_json(results.encoder(name) / "metrics.json")
-        if history is None and metrics is None:
-            continue
-        panels = []
-        if history is not None and len(history):
-            best = (metrics or {}).get("best_step")
-            panels = [figures.history_figure(f"{kind}-{i}", name, history, best, kind) for kind in ("loss", "accuracy")]
-        found.append({"name": name, "metrics": metrics, "panels": panels, "sentences": _learned(metrics)})
-    return found
-
-
-def _learned(metrics: dict | None) -> list[str]:
-    """Per region, whether the encoder guesses hidden residues better than the best guess without context."""
-    sentences = []
-    for region, m in ((metrics or {}).get("regions") or {}).items():
-        kinds = [kind for kind in ("position_unigram", "unigram") if m.get(f"{kind}_perplexity") is not None]
-        if not kinds or m.get("perplexity") is None:
-            continue
-        rival = min(kinds, key=lambda kind: m[f"{kind}_perplexity"])
-        better = m["perplexity"] < m[f"{rival}_perplexity"]
-        plain = {"position_unigram": "residue frequencies at each position", "unigram": "residue frequencies"}[rival]
-        sentences.append(
-            f"{_region_name(region)}: perplexity {words.decimals(m['perplexity'])} against "
-            f"{words.decimals(m[f'{rival}_perplexity'])} for {plain}"
-            + ("." if better else ": it has learned no more than that.")
-        )
-    return sentences
-
-
-def _region_name(region: str) -> str:
-    return region.upper() if region.startswith(("cdr", "fwr")) else region.capitalize()
+# ------------------------------------------------------------------------------------------------------ masked guesses
 
 
 def _masked(config: Config, results: Results) -> dict | None:
