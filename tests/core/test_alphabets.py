@@ -226,6 +226,8 @@ def test_without_the_library_the_sentence_says_how_to_get_it(monkeypatch):
 def test_an_alphabet_written_is_the_same_when_read(name, tmp_path):
     ALL[name].save(tmp_path / "own.json")
     assert load(tmp_path / "own.json") == ALL[name]
+    dataclasses.replace(ALL[name], name="renamed").save(tmp_path / "own.json")
+    assert load(tmp_path / "own.json").name == "renamed"  # a file is read each time, a shipped one once
 
 
 @pytest.mark.parametrize(

@@ -164,8 +164,11 @@ def test_dropout_inside_the_embedding_and_the_attention_keeps_the_mean():
     with torch.no_grad():
         expected = block(x[:1], Sight())
         block.train()
-        for maps in (None, Maps()):
-            assert float((block(x, Sight(), maps=maps).mean(0) - expected[0]).abs().max()) < 0.1
+        drawn = [block(x, Sight(), maps=maps) for maps in (None, Maps())]
+    for each in drawn:
+        assert float((each.mean(0) - expected[0]).abs().max()) < 0.1
+    spread = [each.std(0).mean() for each in drawn]
+    assert float(spread[0]) == pytest.approx(float(spread[1]), rel=0.02) and float(spread[0]) > 0.05
 
 
 def test_the_three_other_places_follow_the_common_dropout():

@@ -168,7 +168,6 @@ def shipped() -> list[str]:
     return sorted(path.stem for path in _FOLDER.glob("*.json"))
 
 
-@cache
 def load(name: str | Path) -> Alphabet:
     """The shipped alphabet ``name``, or the one in a JSON file that ``Alphabet.save`` wrote.
 
@@ -179,9 +178,17 @@ def load(name: str | Path) -> Alphabet:
     >>> load("nucleotide_3mers").decode(load("nucleotide_3mers").encode("TGTGC"))
     'TGTGC'
     """
-    path = Path(name) if Path(name).suffix == ".json" else _FOLDER / f"{name}.json"
-    if path.parent == _FOLDER and not path.is_file():
-        raise UserError(f"no alphabet is called {str(name)!r}; there are {', '.join(shipped())}, or name a .json file")
+    return _read(Path(name)) if Path(name).suffix == ".json" else _shipped(str(name))
+
+
+@cache
+def _shipped(name: str) -> Alphabet:
+    if name not in shipped():
+        raise UserError(f"no alphabet is called {name!r}; there are {', '.join(shipped())}, or name a .json file")
+    return _read(_FOLDER / f"{name}.json")
+
+
+def _read(path: Path) -> Alphabet:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         tokens = tuple(content["tokens"])
