@@ -28,8 +28,9 @@ def test_alphabet_is_that_of_fair_esm():
     assert tuple(Alphabet.from_architecture("ESM-1b").all_toks) == alphabet.TOKENS
 
 
-@pytest.mark.parametrize("name", ["esm2_t6_8M_UR50D", "esm2_t12_35M_UR50D"])
-def test_every_layer_and_the_logits_equal_fair_esm(name, tmp_path):
+def test_every_layer_and_the_logits_equal_fair_esm(tmp_path):
+    """At a second size; parity.py has 8M, with gradients and from both file formats."""
+    name = "esm2_t12_35M_UR50D"
     reference = reference_esm2(name)
     fair_esm_file(reference, tmp_path / "model.pt")
     ours = weights.load_foreign(name, tmp_path / "model.pt")
@@ -62,28 +63,6 @@ def test_fair_esm_loader_reads_the_file_that_the_test_writes(tmp_path):
         )
     for key, value in reference.state_dict().items():
         torch.testing.assert_close(rebuilt.state_dict()[key], value)
-
-
-def test_hugging_face_file_equals_the_hugging_face_model(tmp_path):
-    config = FAMILIES["esm2_t6_8M_UR50D"]
-    torch.manual_seed(1)
-    reference = EsmForMaskedLM(
-        EsmConfig(
-            vocab_size=33, hidden_size=config.width, num_hidden_layers=config.layers, num_attention_heads=config.heads,
-            intermediate_size=config.feed_forward, position_embedding_type="rotary", emb_layer_norm_before=False,
-            token_dropout=True, pad_token_id=alphabet.PAD, mask_token_id=alphabet.MASK, layer_norm_eps=1e-5,
-            hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-        )
-    ).eval()  # fmt: skip
-    state = {k: v.contiguous().clone() for k, v in reference.state_dict().items() if k != "lm_head.decoder.weight"}
-    save_file(state, tmp_path / "model.safetensors")
-    ours = weights.load_foreign("esm2_t6_8M_UR50D", tmp_path / "model.safetensors")
-    with torch.inference_mode():
-        expected = reference(TOKENS, attention_mask=VISIBLE.long(), output_hidden_states=True)
-        hidden = ours.hidden_states(TOKENS)
-    for layer, states in enumerate(expected.hidden_states):
-        torch.testing.assert_close(hidden[layer][VISIBLE], states[VISIBLE], atol=1e-5, rtol=0)
-    torch.testing.assert_close(ours.logits(hidden[-1])[VISIBLE], expected.logits[VISIBLE], atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ESM2_NAMES)
