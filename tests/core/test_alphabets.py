@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from airrformer.core import alphabet, weights
@@ -55,6 +55,7 @@ def chains() -> list[str]:
 def test_text_comes_back(name):
     ours = ALL[name]
 
+    @settings(deadline=None)
     @given(LETTERS[name])
     def comes_back(text):
         ids = ours.encode(text)
@@ -116,6 +117,7 @@ def test_the_residues_keep_their_ids():
     }
 
 
+@settings(deadline=None)
 @given(st.text("ACGTN", max_size=40))
 def test_kmers_are_as_many_as_the_arithmetic_says(text):
     side_by_side, everywhere = load("nucleotide_3mers"), OVERLAPPING
@@ -172,6 +174,7 @@ def test_merges_cut_every_chain_as_the_library_does(chains):
         assert ours.encode(chain)[1:-1] == theirs.encode(chain).ids
 
 
+@settings(deadline=None)
 @given(st.text("AB", max_size=40), st.lists(st.text("AB", min_size=1, max_size=30), min_size=1, max_size=8))
 def test_merges_cut_any_text_as_the_library_does(text, texts):
     """Two letters make long runs, where the order of the joins shows."""
