@@ -1,4 +1,4 @@
-"""The core by itself: masks, positions, the toy receptor of the source documents. What it equals: parity.py."""
+"""The core by itself: counts, dropout, starting weights, gradients. What it equals: parity.py."""
 
 from __future__ import annotations
 
