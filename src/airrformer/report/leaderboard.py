@@ -50,8 +50,10 @@ def write_leaderboard(config: Config, results: Results) -> pd.DataFrame:
 
     Raises ``UserError`` when nothing of the config's datasets is there: a page about nothing would look like a result.
     """
-    if not any(results.parse_summary(dataset).is_file() for dataset in config.datasets):
-        names = ", ".join(config.datasets)
+    found = [results.parse_summary(dataset) for dataset in config.datasets]
+    found += [results.encoder_status(encoder) for encoder in config.writers]
+    if not any(path.is_file() for path in found):
+        names = ", ".join([*config.datasets, *config.writers])
         raise UserError(f"{results.root}: no results of {names} here; name the folder that the workflow wrote to")
     table = leaderboard(config, read_metrics(config, results))
     write_table(table, results.leaderboard)
