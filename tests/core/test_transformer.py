@@ -171,6 +171,17 @@ def test_dropout_inside_the_embedding_and_the_attention_keeps_the_mean():
     assert float(spread[0]) == pytest.approx(float(spread[1]), rel=0.02) and float(spread[0]) > 0.05
 
 
+def test_dropout_of_the_feed_forward_lies_between_its_two_maps():
+    """Where the second map writes one sum into every column, what is dropped before it is the same in all of them."""
+    feed_forward = silent(feed_forward_dropout=0.5).train().encoder.blocks[0].feed_forward
+    feed_forward.output.weight.data.fill_(1.0)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        out = feed_forward(torch.randn(1, 16).expand(20, -1))
+    torch.testing.assert_close(out, out[:, :1].expand(-1, 16))
+    assert float(out[:, 0].std()) > 0.1
+
+
 def test_the_three_other_places_follow_the_common_dropout():
     config = ModelConfig(dropout=0.3, attention_dropout=0.1)
     assert [config.rate(place) for place in ("attention", "feed_forward", "embedding")] == [0.1, 0.3, 0.3]
