@@ -33,6 +33,18 @@ def test_gradients_reach_every_parameter():
         assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.parameters())
 
 
+def test_what_a_model_does_not_have_is_refused():
+    model, tokens = small(), token_batch()
+    with pytest.raises(ValueError, match=r"attention in layers \(0,\) asked for; this model has 1 to 2"):
+        model.attention_maps(tokens, layers=(0,))
+    with pytest.raises(ValueError, match="no contact head"):
+        model.contacts(tokens, tokens != alphabet.PAD)
+    with pytest.raises(ValueError, match="reads no source"):
+        model(tokens, source=tokens)
+    with pytest.raises(ValueError, match="needs a source"):
+        small(form="encoder-decoder")(tokens)
+
+
 def test_no_token_can_be_written_as_text():
     with pytest.raises(ValueError, match="'<' at position 2 is no residue"):
         alphabet.encode("CA<mask>F")

@@ -164,6 +164,13 @@ def test_bf16_is_near_fp32():
     assert b.dtype == np.float32 and np.abs(a - b).max() < 0.05 * np.abs(a).max()
 
 
+@pytest.mark.parametrize("form", ["decoder", "encoder-decoder"])
+def test_what_writes_sequences_makes_no_vectors(form, tmp_path):
+    weights.save(Transformer(ModelConfig(form=form, layers=1, width=16, heads=2, feed_forward=32)), tmp_path)
+    with pytest.raises(UserError, match=f"this is a {form}, which writes sequences and makes no vectors"):
+        af.load(tmp_path)
+
+
 def test_numbers_that_are_not_finite_stop_the_run():
     encoder = small()
     encoder.model.encoder.blocks[0].feed_forward.output.bias.data[0] = float("inf")

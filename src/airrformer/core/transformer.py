@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -88,15 +89,19 @@ class Transformer(nn.Module):
         return self.decoder(tokens, (self.config.depth,), None, memory, source_mask, cache)[0]
 
     def attention_maps(
-        self, tokens: Tensor, layers: tuple[int, ...] | None = None, source: Tensor | None = None
+        self,
+        tokens: Tensor,
+        layers: tuple[int, ...] | None = None,
+        source: Tensor | None = None,
+        segments: Tensor | None = None,
     ) -> list[Tensor]:
         """Attention weights (B, H, L, L) in each of ``layers``, from 1; default: all. Rows sum to 1.
 
-        They say where a head looks, not what matters for an output: for that, ablate.
+        They say where a head looks, not what matters for an output: for that, ablate. Raises as ``hidden_states``.
         """
         maps = Maps()
-        self._stack(tokens, None, None, *self._memory(source), maps=maps)
-        return [maps.own[layer - 1] for layer in layers or range(1, len(maps.own) + 1)]
+        self._stack(tokens, None, segments, *self._memory(source), maps=maps)
+        return _chosen(maps.own, layers)
 
     def cross_attention_maps(
         self, tokens: Tensor, source: Tensor, layers: tuple[int, ...] | None = None
@@ -104,10 +109,15 @@ class Transformer(nn.Module):
         """Attention weights (B, H, L, S) of ``tokens`` on ``source`` in each of ``layers``, from 1; default: all."""
         maps = Maps()
         self._stack(tokens, None, None, *self._memory(source), maps=maps)
-        return [maps.cross[layer - 1] for layer in layers or range(1, len(maps.cross) + 1)]
+        return _chosen(maps.cross, layers)
 
     def contacts(self, tokens: Tensor, residue_mask: Tensor) -> Tensor:
-        """Probability that two residues touch (B, L, L); 0 where ``residue_mask`` (B, L) is False for either."""
+        """Probability that two residues touch (B, L, L); 0 where ``residue_mask`` (B, L) is False for either.
+
+        Raises ``ValueError`` for a model without a contact head.
+        """
+        if self.contact_head is None:
+            raise ValueError("this model has no contact head")
         return self.contact_head(torch.cat(self.attention_maps(tokens), dim=1), residue_mask)
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -344,7 +354,7 @@ class Activated(nn.Module):
 ACTIVATIONS = {
     "relu": F.relu,
     "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "swiglu": F.silu,
 }
 
@@ -429,6 +439,13 @@ class Maps:
 
     own: list[Tensor] = field(default_factory=list)
     cross: list[Tensor] = field(default_factory=list)
+
+
+def _chosen(maps: list[Tensor], layers: tuple[int, ...] | None) -> list[Tensor]:
+    layers = range(1, len(maps) + 1) if layers is None else layers
+    if not all(1 <= layer <= len(maps) for layer in layers):
+        raise ValueError(f"attention in layers {tuple(layers)} asked for; this model has 1 to {len(maps)}")
+    return [maps[layer - 1] for layer in layers]
 
 
 def initialise(model: Transformer, generator: torch.Generator) -> None:

@@ -64,7 +64,13 @@ def load(
         known = ", ".join([*FAMILIES, "blosum62"])
         raise UserError(f"{name}: neither a folder with an encoder nor one of {known}")
     if (folder / "model.safetensors").is_file():
-        return TransformerEncoder(load_own(folder), folder.name, device, precision)
+        model = load_own(folder)
+        if model.config.form != "encoder":
+            how = "; airrformer generate has it write" if model.config.form == "decoder" else ""
+            raise UserError(
+                f"{folder}: this is a {model.config.form}, which writes sequences and makes no vectors{how}"
+            )
+        return TransformerEncoder(model, folder.name, device, precision)
     try:
         status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
     except OSError:

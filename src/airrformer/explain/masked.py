@@ -47,8 +47,6 @@ def masked_guesses(
     loaded = load(encoder, device=device)
     if not hasattr(loaded, "masked_profile"):
         raise UserError(f"{encoder}: this encoder is a table and guesses no residues; name a trained one")
-    if (form := loaded.model.config.form) != "encoder":
-        raise UserError(f"{encoder}: this is a {form}, which writes and guesses no hidden residues; name an encoder")
     guesses = pd.DataFrame(loaded.masked_profile(sequence, positions), columns=list(AMINO_ACIDS))
     guesses.insert(0, "position", positions)
     guesses.insert(1, "residue", [sequence[position] for position in positions])
