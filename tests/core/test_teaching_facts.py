@@ -370,6 +370,8 @@ def test_without_the_root_of_d_k_one_key_takes_all():
     quarter = np.quantile(raw, 0.75), np.quantile(scaled, 0.75)
     assert quarter == pytest.approx((0.996, 0.324), abs=0.004)
     assert 0.15 < np.mean(raw > 0.998) < 0.25 and 0.18 < np.mean(scaled > 0.33) < 0.28
+    the_documents = (abs(raw - 0.998) < 0.0005) & (abs(scaled - 0.33) < 0.005)
+    assert the_documents.any() and np.abs(scores[the_documents]).mean() == pytest.approx(6.4, abs=1.0)
 
 
 def test_scores_of_wide_heads_grow_and_scaled_ones_do_not():
