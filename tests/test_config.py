@@ -207,6 +207,32 @@ def test_order_of_keys_is_no_change():
     assert load_config(values).part(datasets=["tcr"]) == load_config(small()).part(datasets=["tcr"])
 
 
+@pytest.mark.parametrize(
+    ("encoder", "line"),
+    [
+        ({"kind": "pretrain", "corpus": ["tcr"], "layer": 5}, "encoders.scratch.layer: there is no 5; it has 0"),
+        ({"kind": "antiberty", "layer": -10}, "encoders.scratch.layer: there is no -10; it has 0"),
+        (
+            {"kind": "pretrain", "objective": "seq2seq", "corpus": "reversal", "model": {"max_length": 17}},
+            "encoders.scratch.model.max_length: 17 is too short for the strings of the reversal task; give 18",
+        ),
+    ],
+    ids=["trained", "published", "reversal"],
+)
+def test_what_would_be_found_out_after_the_training(encoder, line):
+    values = small()
+    values["encoders"]["scratch"] = encoder
+    with pytest.raises(UserError) as caught:
+        load_config(values, check_files=True)
+    assert any(shown.strip().startswith(line) for shown in str(caught.value).splitlines())
+
+
+def test_a_part_without_the_model_keeps_its_layer():
+    values = small()
+    values["encoders"]["scratch"] |= {"layer": 7, "model": {"layers": 8}}
+    assert load_config(load_config(values).part(encoders=["scratch"])).encoders["scratch"].layer == 7
+
+
 # --------------------------------------------------------------------------------------- what is shipped in config/
 
 

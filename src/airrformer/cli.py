@@ -180,7 +180,7 @@ def pretrain(
     precision: Precision = "auto",
     threads: Threads = None,
 ) -> None:
-    """Train a masked-residue encoder from scratch on parsed datasets.
+    """Train an encoder, or a decoder that writes sequences, from scratch on parsed datasets.
 
     \b
     Example:

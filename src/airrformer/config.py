@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 import yaml
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from airrformer.core.config import ESM2_NAMES, ModelConfig
+from airrformer.core.config import ESM2_NAMES, FAMILIES, ModelConfig
 from airrformer.errors import UserError
 from airrformer.receptors.tables import CHAIN_LOCI, REGIONS
 
@@ -128,7 +128,7 @@ class PublishedEncoder(_Encoder):
 
 
 class ModelSettings(Strict):
-    """Size and form of an encoder trained from scratch; the rest of ``core.config.ModelConfig`` follows."""
+    """Size and form of what is trained from scratch; the rest of ``core.config.ModelConfig`` follows."""
 
     layers: Annotated[int, Field(ge=1)] = Field(4, description="Transformer blocks")
     width: Annotated[int, Field(ge=8)] = Field(128, description="features a residue; a multiple of heads")
@@ -190,6 +190,7 @@ class TrainSettings(Strict):
 
 
 TRAIN_FOLDS, REVERSAL = "train_folds", "reversal"
+REVERSAL_TOKENS = 18  # its longest strings, of 16 residues, between start and end
 
 
 class PretrainEncoder(_Encoder):
@@ -610,6 +611,8 @@ class Config(Strict):
         for name, encoder in self.encoders.items():
             if encoder.kind == "pretrain" and not encoder.corpus:
                 lines.append(f"encoders.{name}.corpus: names no dataset; there is {', '.join(self.datasets)}")
+            if isinstance(encoder, PretrainEncoder | PublishedEncoder):  # a part may lack the model's size
+                lines += _layer_problems(name, encoder)
             if name in self.writers:
                 continue
             kind = "counts" if encoder.kind == "kmer" else "mean"
@@ -654,7 +657,21 @@ def _objective_problems(name: str, encoder: PretrainEncoder) -> list[str]:
         lines.append(f"encoders.{name}.corpus: train_folds is for encoders that make features (objective: masked)")
     if encoder.objective != "causal" and encoder.sequence != "chain":
         lines.append(f"encoders.{name}.sequence: {encoder.sequence} is for objective causal; leave it out")
+    if encoder.objective == "seq2seq" and encoder.model.max_length < REVERSAL_TOKENS:
+        lines.append(
+            f"encoders.{name}.model.max_length: {encoder.model.max_length} is too short for the strings of the "
+            f"reversal task; give {REVERSAL_TOKENS} tokens or more"
+        )
     return lines
+
+
+def _layer_problems(name: str, encoder: PretrainEncoder | PublishedEncoder) -> list[str]:
+    """A layer to embed from that the encoder does not have; otherwise found out when training is over."""
+    trained = isinstance(encoder, PretrainEncoder)
+    layers = encoder.model.layers if trained else FAMILIES[encoder.published_name].layers
+    if -layers - 1 <= encoder.layer <= layers:
+        return []
+    return [f"encoders.{name}.layer: there is no {encoder.layer}; it has 0 (the embedding) to {layers}, -1 the last"]
 
 
 class _Loader(yaml.SafeLoader):

@@ -113,7 +113,7 @@ def test_the_residues_keep_their_ids():
     assert alphabet.encode("CASSIRSSYEQYF") == load("residues").encode("CASSIRSSYEQYF")
     defaults = ModelConfig()
     assert load("residues").config_fields == {
-        name: getattr(defaults, name) for name in ("alphabet_size", "pad", "mask")
+        name: getattr(defaults, name) for name in ("alphabet_size", "pad", "mask", "before", "after")
     }
 
 

@@ -364,9 +364,3 @@ def test_models_that_cannot_write():
         greedy(writer("encoder-decoder"), START, END, 9, torch.tensor([[3, 4], [PAD, PAD]]))
     with pytest.raises(ValueError, match="training mode"):
         greedy(writer().train(), START, END, 9)
-
-
-def test_a_mask_that_token_dropout_would_count_is_never_written():
-    model = writer(mask=8, token_dropout=True)
-    drawn = sample(model, 300, torch.Generator().manual_seed(0), START, END, 20, temperature=3.0)
-    assert {token for one in drawn for token in one.tokens} == {START, 3, 4, 5, 6, 7}

@@ -15,7 +15,7 @@ from airrformer.core import alphabet
 from airrformer.core.batching import token_batches
 from airrformer.core.config import FAMILIES, ModelConfig
 from airrformer.core.positions import Sight
-from airrformer.core.transformer import Maps, Transformer, initialise
+from airrformer.core.transformer import Cache, Maps, Transformer, initialise
 
 
 def small(**changes) -> Transformer:
@@ -41,8 +41,31 @@ def test_what_a_model_does_not_have_is_refused():
         model.contacts(tokens, tokens != alphabet.PAD)
     with pytest.raises(ValueError, match="reads no source"):
         model(tokens, source=tokens)
+    with pytest.raises(ValueError, match="has no segments"):
+        model(tokens, segments=torch.zeros_like(tokens))
+    with pytest.raises(ValueError, match=r"layers \(\) asked for"):
+        model.hidden_states(tokens, ())
+    with pytest.raises(ValueError, match="an encoder decodes nothing"):
+        model.decode(tokens)
+    both, decoder = small(form="encoder-decoder"), small(form="decoder")
     with pytest.raises(ValueError, match="needs a source"):
-        small(form="encoder-decoder")(tokens)
+        both(tokens)
+    with pytest.raises(ValueError, match="a memory is needed"):
+        both.decode(tokens)
+    with pytest.raises(ValueError, match="has no memory"):
+        decoder.decode(tokens, memory=torch.zeros(3, 4, 16))
+    with pytest.raises(ValueError, match="encodes no source"):
+        decoder.encode(tokens)
+
+
+def test_a_cache_is_for_a_decoder_of_its_depth_and_for_rows_without_padding():
+    decoder, tokens = small(form="decoder"), token_batch()
+    with pytest.raises(ValueError, match="there is no padding"):
+        decoder.decode(tokens, cache=Cache(2))
+    for model, cache in ((decoder, Cache(1)), (small(form="decoder", causal=False), Cache(2))):
+        with pytest.raises(ValueError, match="a cache is for a decoder, where no token sees those after it"):
+            model.decode(tokens[:1, :5], cache=cache)
+    assert Cache(0).length == 0
 
 
 def test_no_token_can_be_written_as_text():
@@ -55,6 +78,16 @@ def test_config_says_what_cannot_be():
         ModelConfig(width=10, heads=4)
     with pytest.raises(ValueError, match="learned positions need max_length"):
         ModelConfig(positions="learned")
+    for changes, message in (
+        ({"token_dropout": True, "form": "decoder"}, "token_dropout is for encoders"),
+        ({"contacts": True, "form": "encoder-decoder"}, "contacts are an encoder's"),
+        ({"segments": 2, "form": "encoder-decoder"}, "segments are for one stack"),
+        ({"decoder_layers": 0}, "decoder_layers"),
+        ({"source_alphabet_size": 40, "form": "decoder"}, "source_alphabet_size are an encoder-decoder's"),
+        ({"rotary_factor": 4.0}, "rotary_factor 4 needs a rotary_scaling"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            ModelConfig(**changes)
     with pytest.raises(ValueError, match="unknown ModelConfig fields: layrs"):
         ModelConfig.from_dict({"layrs": 2})
     config = FAMILIES["esm2_t12_35M_UR50D"]
@@ -115,7 +148,7 @@ def test_every_kind_of_model_is_counted_as_it_is_built(form):
     [
         {"embedding_norm": True, "segments": 2, "final_norm": False, "norm_place": "post"},
         {"head_width": 10, "output_bias": False, "contacts": True},
-        {"form": "encoder-decoder", "decoder_layers": 3, "source_alphabet_size": 40, "segments": 2},
+        {"form": "encoder-decoder", "decoder_layers": 3, "source_alphabet_size": 40},
         {"form": "encoder-decoder", "embedding_norm": True, "positions": "learned", "max_length": 9},
     ],
     ids=["bert", "wide heads", "two sides", "two tables"],
@@ -170,6 +203,9 @@ def test_dropout_inside_the_embedding_and_the_attention_keeps_the_mean():
         dropped = model.train().hidden_states(tokens, (0,))[0]
     assert 0.49 < float((dropped == 0).float().mean()) < 0.51
     torch.testing.assert_close(dropped[dropped != 0], 2 * expected[dropped != 0])
+    normed = silent(embedding_dropout=0.5, embedding_norm=True).train()
+    with torch.no_grad():  # dropped after the norm, which would move what was dropped before it
+        assert 0.49 < float((normed.hidden_states(tokens, (0,))[0] == 0).float().mean()) < 0.51
 
     block = silent("feed_forward", attention_dropout=0.5).encoder.blocks[0]
     x = torch.randn(1, 40, 16, generator=torch.Generator().manual_seed(0)).expand(1500, -1, -1)
@@ -181,6 +217,24 @@ def test_dropout_inside_the_embedding_and_the_attention_keeps_the_mean():
         assert float((each.mean(0) - expected[0]).abs().max()) < 0.1
     spread = [each.std(0).mean() for each in drawn]
     assert float(spread[0]) == pytest.approx(float(spread[1]), rel=0.02) and float(spread[0]) > 0.05
+
+
+def test_what_cross_attention_adds_is_dropped_too():
+    model = small(
+        form="encoder-decoder", dropout=0.5, attention_dropout=0.0, feed_forward_dropout=0.0, embedding_dropout=0.0
+    )
+    block, x = model.decoder.blocks[0], torch.randn(1, 9, 16)
+    for writes in (block.attention.output, block.feed_forward.output):
+        writes.weight.data.zero_()
+    memory = torch.randn(1, 5, 16)
+    with torch.no_grad():
+        block.eval()
+        added = block(x, Sight(), memory, Sight()) - x
+        block.train()
+        dropped = block(x.expand(400, -1, -1), Sight(), memory.expand(400, -1, -1), Sight()) - x
+    gone = dropped.abs() < 1e-6
+    assert 0.48 < float(gone.float().mean()) < 0.52
+    torch.testing.assert_close(dropped[~gone], 2 * added.expand_as(dropped)[~gone])
 
 
 def test_dropout_of_the_feed_forward_lies_between_its_two_maps():

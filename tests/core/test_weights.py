@@ -7,6 +7,8 @@ import dataclasses
 import functools
 import http.server
 import io
+import json
+import math
 import tarfile
 import threading
 
@@ -100,11 +102,57 @@ def test_own_files_keep_contacts_and_what_residues_are_read_between(tmp_path):
     assert all(back.state_dict()[key].equal(value) for key, value in model.state_dict().items())
 
 
+def test_single_numbers_and_nothing_are_no_weights(tmp_path):
+    torch.save({"embed_tokens.weight": torch.tensor(1.0)}, tmp_path / "a.pt")
+    with pytest.raises(UserError, match="its tensor 'embed_tokens.weight' is a single number"):
+        weights.identify(tmp_path / "a.pt")
+    torch.save({1: torch.zeros(3)}, tmp_path / "b.pt")
+    with pytest.raises(UserError, match="a table of tensors was expected"):
+        weights.identify(tmp_path / "b.pt")
+    (tmp_path / "c.pt").touch()
+    with pytest.raises(UserError, match=r"c\.pt: no readable checkpoint: it ends too early"):
+        weights.identify(tmp_path / "c.pt")
+
+
 def test_own_files_that_do_not_fit_their_config(tmp_path):
     weights.save(Transformer(ModelConfig(**SIZE)), tmp_path)
     text = (tmp_path / "config.json").read_text()
     (tmp_path / "config.json").write_text(text.replace('"feed_forward": 128', '"feed_forward": 64'))
     with pytest.raises(UserError, match=r"model\.safetensors: does not fit config\.json: its encoder\.blocks\.0.*"):
+        weights.load_own(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"layers": "2"}, "layers must be a whole number of 0 or more, not '2'"),
+        ({"heads": 0}, "heads must be a whole number of 1 or more, not 0"),
+        ({"heads": True}, "heads must be a whole number"),
+        ({"max_length": 3.5}, "max_length must be a whole number"),
+        ({"before": 5}, "before must be whole numbers of 0 or more, not 5"),
+        ({"after": ["b"]}, r"after must be whole numbers of 0 or more, not \('b',\)"),
+        ({"tied": "false"}, "tied must be true or false, not 'false'"),
+        ({"norm_place": "mid"}, "norm_place must be one of pre, post, not 'mid'"),
+        ({"eps": math.nan}, "eps must be a number above 0, not nan"),
+        ({"dropout": 2}, "dropout must be a number from 0 to below 1, not 2"),
+        ({"pad": 77}, "pad 77 is no token of an alphabet of 33"),
+        ({"layers": 10**6}, "it has 2 encoder layers, where 1000000 are expected"),
+        ({"width": 4 * 10**12}, "no computer holds a model of the sizes"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_a_config_changed_by_hand_is_refused_at_once(tmp_path, changes, message):
+    weights.save(Transformer(ModelConfig(layers=2, width=16, heads=4, feed_forward=32)), tmp_path)
+    values = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(values | changes))
+    with pytest.raises(UserError, match=message):
+        weights.load_own(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[]", "3", "null", "[" * 100_000], ids=["list", "number", "null", "deep"])
+def test_a_config_that_is_no_table_is_refused(tmp_path, text):
+    (tmp_path / "config.json").write_text(text)
+    with pytest.raises(UserError, match=r"config\.json: not a model's config: "):
         weights.load_own(tmp_path)
 
 

@@ -362,7 +362,7 @@ def test_examples_plan_a_run_that_replaces_the_demo(path, tmp_path):
     done = snakemake(tmp_path, "--dry-run", "--configfile", f"config/examples/{path.name}")
     assert done.returncode == 0, done.stderr
     datasets = set(re.findall(r"wildcards: dataset=(\w+)", done.stdout + done.stderr))
-    assert datasets == set(yaml.safe_load(path.read_text(encoding="utf-8"))["datasets"])
+    assert datasets == set(yaml.safe_load(path.read_text(encoding="utf-8")).get("datasets", {}))
 
 
 def test_an_example_runs(tmp_path):
@@ -374,6 +374,36 @@ def test_an_example_runs(tmp_path):
     assert sorted(set(zip(board["encoder"], board["status"]))) == [("esm2_8m", "skipped"), ("kmer", "ok")]
     receptors = pd.read_parquet(tmp_path / "results" / "rearrangements" / "receptors.parquet")
     assert len(receptors) == 90
+
+
+def test_encoders_that_write_are_trained_generate_and_are_reported(tmp_path):
+    project = Project(tmp_path)
+    write_data(tmp_path)
+    small = project.config["encoders"]["scratch"]
+    project.config = {
+        "compute": {"device": "cpu"},
+        "datasets": {"tcr": {key: CONFIG["datasets"]["tcr"][key] for key in ("sequences", "id", "receptor", "chains")}},
+        "encoders": {
+            "writer": small | {"objective": "causal", "sequence": "junction"},
+            "backwards": small | {"objective": "seq2seq", "corpus": "reversal"},
+        },
+    }
+    done = project.run()
+    assert done.returncode == 0, done.stderr
+    assert jobs(done) == {"parse": 1, "pretrain": 2, "generate": 1, "report": 1}
+    generated = json.loads(project.results("encoders/writer/generated.json").read_text("utf-8"))
+    junctions = pd.read_parquet(project.results("tcr/chains.parquet"))["junction_aa"]
+    assert generated["n_reference"] == junctions.nunique() and 0 <= generated["shares"]["valid_and_new"] <= 1
+    assert project.results("encoders/writer/generated.fasta").read_text("utf-8").count(">") == generated["n"] == 1000
+    table = pd.read_csv(project.results("pretraining.tsv"), sep="\t").set_index("encoder")
+    assert table["objective"].to_dict() == {"writer": "causal", "backwards": "seq2seq"}
+    page = project.results("report.html").read_text("utf-8")
+    assert "Of 1,000 generated sequences" in page and "Cross-attention of backwards" in page
+    again = project.run()
+    assert "Nothing to be done" in again.stderr + again.stdout
+
+    project.config["encoders"]["writer"]["train"] = small["train"] | {"label_smoothing": 0.1}
+    assert project.planned() == {"pretrain": 1, "generate": 1, "report": 1}
 
 
 def test_snakemakes_own_report(project):

@@ -95,9 +95,10 @@ class Alphabet:
         return "".join(pieces)
 
     @property
-    def config_fields(self) -> dict[str, int]:
+    def config_fields(self) -> dict[str, int | tuple[int, ...]]:
         """What a ``ModelConfig`` has to know: ``ModelConfig(**alphabet.config_fields, ...)``."""
-        return {"alphabet_size": len(self.tokens), "pad": self.pad, "mask": self.mask}
+        around = {"before": (self.start,), "after": (self.end,)}
+        return {"alphabet_size": len(self.tokens), "pad": self.pad, "mask": self.mask} | around
 
     def save(self, path: str | Path) -> None:
         """Write the JSON that ``load`` reads: special tokens by name, merges as ``"A B"``."""

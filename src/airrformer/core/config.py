@@ -6,8 +6,11 @@ The config decides everything; a model's name never does. A published model is o
 from __future__ import annotations
 
 import dataclasses
+import math
+import typing
 from dataclasses import dataclass
-from typing import Literal
+from numbers import Integral, Real
+from typing import Any, Literal
 
 # Of the residues (core/alphabet.py); here so that this module imports nothing.
 ALPHABET_SIZE, CLS, PAD, EOS, SEPARATOR, MASK = 33, 0, 1, 2, 31, 32
@@ -38,7 +41,7 @@ class ModelConfig:
 
     alphabet_size: int = ALPHABET_SIZE
     source_alphabet_size: int | None = None  # of an encoder-decoder; None: the same alphabet, with a table of its own
-    pad: int = PAD  # the token that nothing sees
+    pad: int = PAD  # the token that nothing sees; in a source too
     mask: int = MASK  # the token that token dropout zeroes
     before: tuple[int, ...] = (CLS,)  # tokens that one chain's residues are read between
     after: tuple[int, ...] = (EOS,)
@@ -72,17 +75,31 @@ class ModelConfig:
     initialisation: Literal["scaled", "xavier", "normal"] = "scaled"  # transformer.initialise
 
     def __post_init__(self) -> None:
+        for name, hint in typing.get_type_hints(type(self)).items():
+            _check(name, getattr(self, name), hint)
         if self.head_width is None and self.width % self.heads:
             raise ValueError(f"width {self.width} is not a multiple of heads {self.heads}")
         if self.positions == "learned" and self.max_length is None:
             raise ValueError("learned positions need max_length: the number of rows of the position table")
+        if self.positions == "rotary" and self.rotary_scaling == "ntk" and self.head_size == 2:
+            raise ValueError("NTK scaling needs a head width above 2: it changes how the pairs of a head differ")
+        if self.pad >= self.alphabet_size:
+            raise ValueError(f"pad {self.pad} is no token of an alphabet of {self.alphabet_size}")
         if self.positions == "rotary" and self.head_size % 2:
             raise ValueError(f"rotary positions need an even head width, not {self.head_size}")
         if self.positions == "sinusoidal" and self.width % 2:
             raise ValueError(f"sinusoidal positions need an even width, not {self.width}")
         if self.rotary_scaling == "yarn" and self.rotary_length is None:
             raise ValueError("YaRN needs rotary_length: the number of tokens that the model was trained on")
-        if self.form != "encoder-decoder" and (self.decoder_layers or self.source_alphabet_size):
+        if self.rotary_factor != 1 and self.rotary_scaling == "none":
+            raise ValueError(f"rotary_factor {self.rotary_factor:g} needs a rotary_scaling: interpolation, ntk or yarn")
+        if self.token_dropout and (self.form != "encoder" or self.mask >= self.alphabet_size):
+            raise ValueError("token_dropout is for encoders, and needs their mask's id: it counts the hidden tokens")
+        if self.contacts and self.form != "encoder":
+            raise ValueError("contacts are an encoder's: they are read off the attention of all residues to each other")
+        if self.segments and self.form == "encoder-decoder":
+            raise ValueError("segments are for one stack; an encoder-decoder tells its two sequences apart as it is")
+        if self.form != "encoder-decoder" and (self.decoder_layers, self.source_alphabet_size) != (None, None):
             raise ValueError(f"decoder_layers and source_alphabet_size are an encoder-decoder's; this is a {self.form}")
 
     @property
@@ -116,10 +133,10 @@ class ModelConfig:
         both = self.form == "encoder-decoder"
         blocks = self.layers + self.depth if both else self.layers
         attentions = blocks + (self.depth if both else 0)  # each block of the decoder also looks at the source
-        per_stack = self.segments + (self.max_length if self.positions == "learned" else 0)
-        table = self.alphabet_size + per_stack
+        places = self.max_length if self.positions == "learned" else 0
+        table = self.alphabet_size + self.segments + places
         if both:
-            table += (self.source_alphabet_size or self.alphabet_size) + per_stack
+            table += (self.source_alphabet_size or self.alphabet_size) + places
         parts = {
             "embedding": table * width,
             "attention": attentions * attention,
@@ -137,11 +154,44 @@ class ModelConfig:
     @classmethod
     def from_dict(cls, values: dict) -> ModelConfig:
         """Build from ``to_dict``'s output; an unknown key is an error, never ignored."""
+        if not isinstance(values, dict):
+            raise ValueError(f"a table of fields was expected, not {values!r:.40}")
         unknown = sorted(set(values) - {field.name for field in dataclasses.fields(cls)})
         if unknown:
             raise ValueError(f"unknown ModelConfig fields: {', '.join(unknown)}")
-        tuples = {key: tuple(values[key]) for key in ("before", "after") if key in values}  # JSON has lists alone
-        return cls(**values | tuples)
+        lists = {key: value for key in ("before", "after") if isinstance(value := values.get(key), list)}
+        return cls(**values | {key: tuple(value) for key, value in lists.items()})  # JSON has no tuples
+
+
+_AT_LEAST = {"layers": 0, "segments": 0, "pad": 0, "mask": 0, "before": 0, "after": 0}  # of whole numbers; others: 1
+_MAY_BE_ZERO = {"dropout", "attention_dropout", "feed_forward_dropout", "embedding_dropout"}
+
+
+def _check(name: str, value: Any, hint: Any) -> None:
+    """Raises ``ValueError`` where ``value`` is no ``hint``, or a number that the field cannot be."""
+    options = typing.get_args(hint) if type(None) in typing.get_args(hint) else (hint,)
+    if value is None and type(None) in options:
+        return
+    kind = options[0]
+    if typing.get_origin(kind) is Literal:
+        choices = typing.get_args(kind)
+        fits, wanted = value in choices, f"one of {', '.join(choices)}"
+    elif kind is bool:
+        fits, wanted = isinstance(value, bool), "true or false"
+    elif kind is float:
+        number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+        if name in _MAY_BE_ZERO:
+            fits, wanted = number and 0 <= value < 1, "a number from 0 to below 1"
+        else:
+            fits, wanted = number and value > 0, "a number above 0"
+    else:
+        least, many = _AT_LEAST.get(name, 1), kind is not int
+        numbers = value if many and isinstance(value, tuple) else () if many else (value,)
+        fits = all(isinstance(n, Integral) and not isinstance(n, bool) and n >= least for n in numbers)
+        fits &= not many or isinstance(value, tuple)
+        wanted = f"{'whole numbers' if many else 'a whole number'} of {least} or more"
+    if not fits:
+        raise ValueError(f"{name} must be {wanted}, not {value!r}")
 
 
 # ESM-2 (Lin et al. 2023, Science 379:1123): pre-norm, rotary, GELU, tied output, token dropout. Sizes are those of

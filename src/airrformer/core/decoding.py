@@ -208,8 +208,14 @@ class _Rows:
         device = model.head.output.weight.device
         if isinstance(start, int):
             start = torch.full((1 if source is None else len(source), 1), start)
-        if not 0 <= end < config.alphabet_size or not ((start >= 0) & (start < config.alphabet_size)).all():
-            raise ValueError(f"start and end must be tokens of the alphabet, 0 to {config.alphabet_size - 1}")
+        if (
+            not 0 <= end < config.alphabet_size
+            or end == config.pad
+            or not ((start >= 0) & (start < config.alphabet_size)).all()
+        ):
+            raise ValueError(
+                f"start and end must be tokens of the alphabet, 0 to {config.alphabet_size - 1}, and end no padding"
+            )
         if start.ndim != 2 or 0 in start.shape or (start == config.pad).any():
             raise ValueError("start is one token, or rows (B, P) of at least one token without padding")
         if source is not None and len(source) != len(start):
@@ -225,8 +231,6 @@ class _Rows:
                 raise ValueError(f"forbidden must be ({config.alphabet_size},) bool, one for each token")
             self.forbidden |= forbidden.to(device)
         self.forbidden[config.pad] = True  # nothing sees it: a row could not tell that it was written
-        if config.token_dropout:
-            self.forbidden[config.mask] = True  # it would change how all others are read
         if self.forbidden.all():
             raise ValueError("every token is forbidden")
 

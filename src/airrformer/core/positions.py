@@ -129,8 +129,9 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor, pairs: str = "half") -> Tens
 class Sight(NamedTuple):
     """How the tokens of one pass see each other; made once, used by every block."""
 
-    mask: Tensor | None = None  # broadcasts to (B, H, L, S): True = may be seen, or numbers to add to the scores
-    causal: bool = False  # without a mask: each token sees itself and those before it
+    mask: Tensor | None = None  # broadcasts to (B, H, L, S): True = may be seen
+    causal: bool = False  # instead of a mask: each token sees itself and those before it
+    bias: Tensor | None = None  # instead of both: what the scores (B, H, L, S) gain, -inf where nothing may be seen
     rotation: tuple[Tensor, Tensor] | None = None
 
     @classmethod
@@ -140,12 +141,12 @@ class Sight(NamedTuple):
         if len(queries) < len(keys):  # after a cache: no padding, and what is still to come is not among the keys
             token_mask = token_mask.new_ones(len(token_mask), len(keys))
         if token_mask.all() and bias is None and (len(queries) == len(keys) or len(queries) == 1):
-            return cls(None, causal and len(queries) > 1, rotation)
+            return cls(causal=causal and len(queries) > 1, rotation=rotation)
         mask = token_mask[:, None, None, :]  # (B, 1, 1, S)
         if causal:
             behind = queries[:, None] >= keys[None, :]
             # Padding sees itself, if nothing else: a softmax over nothing would be no number.
             mask = (mask & behind) | (queries[:, None] == keys[None, :])
         if bias is not None:
-            mask = torch.where(mask, bias, float("-inf"))
-        return cls(mask, False, rotation)
+            return cls(bias=torch.where(mask, bias, float("-inf")), rotation=rotation)
+        return cls(mask, rotation=rotation)

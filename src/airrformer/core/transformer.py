@@ -64,14 +64,16 @@ class Transformer(nn.Module):
     ) -> list[Tensor]:
         """Hidden states (B, L, D) after each of ``layers``, in that order; default: all, 0 (the embedding) to the last.
 
-        The last one is taken after the final norm, as fair-esm does. Layers above the highest asked for are not
-        computed. Raises ``ValueError`` for a row without a visible token, for too long an input, for a layer that does
-        not exist, and for a ``source`` that is missing or has no use.
+        The last one is taken after the final norm. Layers above the highest asked for are not computed. Raises
+        ``ValueError`` for a row without a visible token, for too long an input, for a layer that does not exist, and
+        for a ``source`` or ``segments`` that are missing or have no use.
         """
         return self._stack(tokens, layers, segments, *self._memory(source))
 
     def encode(self, source: Tensor) -> Tensor:
         """What the encoder of an encoder-decoder makes of ``source`` (B, S): the memory (B, S, D)."""
+        if self.encoder is None:
+            raise ValueError("a decoder encodes no source")
         return self.encoder(source, (self.config.layers,))[0]
 
     def decode(
@@ -84,8 +86,14 @@ class Transformer(nn.Module):
         """Last hidden states (B, L, D) of the decoder for ``tokens`` (B, L) beside ``memory`` (B, S, D).
 
         ``source_mask`` (B, S): which of the memory may be seen; None: all. With a ``cache``, ``tokens`` are the ones
-        that follow those of the calls before, without padding, and only they are computed.
+        that follow those of the calls before, without padding and beside the same memory, and only they are computed.
         """
+        if self.decoder is None:
+            raise ValueError("an encoder decodes nothing")
+        if (self.encoder is None) != (memory is None):
+            raise ValueError(
+                "a decoder without an encoder has no memory" if memory is not None else "a memory is needed"
+            )
         return self.decoder(tokens, (self.config.depth,), None, memory, source_mask, cache)[0]
 
     def attention_maps(
@@ -155,17 +163,17 @@ class Stack(nn.Module):
         layers: tuple[int, ...] | None = None,
         segments: Tensor | None = None,
         memory: Tensor | None = None,
-        memory_mask: Tensor | None = None,
+        source_mask: Tensor | None = None,
         cache: Cache | None = None,
         maps: Maps | None = None,
     ) -> list[Tensor]:
         """Hidden states (B, L, D) after each of ``layers``; see ``Transformer.hidden_states``."""
         last = len(self.blocks)
         layers = tuple(range(last + 1)) if layers is None else layers
-        if not all(0 <= layer <= last for layer in layers):
+        if not layers or not all(0 <= layer <= last for layer in layers):
             raise ValueError(f"layers {layers} asked for; this model has 0 (embedding) to {last}")
-        if cache is not None and not self.causal:
-            raise ValueError("a cache is of use only where no token sees those after it")
+        if cache is not None and (not self.causal or len(cache.blocks) != last):
+            raise ValueError(f"a cache is for a decoder, where no token sees those after it, and for its {last} blocks")
         before = 0 if cache is None else cache.length
         length = before + tokens.shape[1]
         if self.config.max_length is not None and length > self.config.max_length:
@@ -175,19 +183,21 @@ class Stack(nn.Module):
         token_mask = tokens != self.config.pad  # (B, L)
         if not token_mask.any(dim=1).all():
             raise ValueError("a row without any visible token: its attention would be undefined")
-        if memory_mask is not None and not memory_mask.any(dim=1).all():
+        if cache is not None and not token_mask.all():
+            raise ValueError("with a cache there is no padding: give rows of one length")
+        if source_mask is not None and not source_mask.any(dim=1).all():
             raise ValueError("a source without any visible token: there is nothing to look at")
 
         keys = torch.arange(length, device=tokens.device)
         queries = keys[before:]
         sight = Sight.of(queries, keys, token_mask, self.causal, self.positions)
-        memory_sight = Sight(None if memory_mask is None or memory_mask.all() else memory_mask[:, None, None, :])
+        source_sight = Sight(None if source_mask is None or source_mask.all() else source_mask[:, None, None, :])
 
         x = self.embedding(tokens, token_mask, segments, self.positions.embed(queries))  # (B, L) -> (B, L, D)
         states = {0: x}
         for i, block in enumerate(self.blocks[: max(layers)], start=1):
             kept = None if cache is None else cache.block(i)
-            x = block(x, sight, memory, memory_sight, kept, maps)
+            x = block(x, sight, memory, source_sight, kept, maps)
             if i in layers:
                 states[i] = x
         if last in layers:
@@ -198,7 +208,8 @@ class Stack(nn.Module):
 # --------------------------------------------------------------------------------------------------------- the parts
 
 
-# ESM-2 was trained with 15 % of the tokens chosen, 80 % of which were masked, their embeddings zeroed.
+# Token dropout (Lin et al. 2023, Science 379:1123): in training 15 % of the tokens were chosen, 80 % of these masked
+# and their embeddings zeroed. The others are scaled so that the sum is as large as it was then.
 _TRAINED_MASK_RATIO = 0.15 * 0.8
 
 
@@ -217,13 +228,15 @@ class Embedding(nn.Module):
         x = self.tokens(tokens)  # (B, L) -> (B, L, D)
         if self.config.embedding_scale:
             x = x * math.sqrt(self.config.width)
-        if self.config.token_dropout:  # Lin et al. 2023, Science 379:1123
+        if self.config.token_dropout:
             masked = tokens == self.config.mask
             observed = masked.sum(1) / token_mask.sum(1)  # (B,)
             x = x.masked_fill(masked[..., None], 0.0)
             x = x * ((1 - _TRAINED_MASK_RATIO) / (1 - observed))[:, None, None].to(x.dtype)
         if positions is not None:
             x = x + positions.to(x.dtype)
+        if self.segments is None and segments is not None:
+            raise ValueError("this model has no segments; leave them out")
         if self.segments is not None:
             x = x + self.segments(torch.zeros_like(tokens) if segments is None else segments)
         return self.dropout(self.norm(x))
@@ -248,15 +261,17 @@ class Block(nn.Module):
         x: Tensor,
         sight: Sight,
         memory: Tensor | None = None,
-        memory_sight: Sight | None = None,
+        source_sight: Sight | None = None,
         kept: BlockCache | None = None,
         maps: Maps | None = None,
     ) -> Tensor:
-        own, cross = (None, None) if kept is None else kept
-        seen, looked = (None, None) if maps is None else (maps.own, maps.cross)
-        x = self._add(x, self.attention_norm, lambda y: self.attention(y, y, sight, own, seen))
+        kept_own, kept_cross = (None, None) if kept is None else kept
+        own, cross = (None, None) if maps is None else (maps.own, maps.cross)
+        x = self._add(x, self.attention_norm, lambda y: self.attention(y, y, sight, kept_own, own))
         if self.cross_attention is not None:
-            x = self._add(x, self.cross_norm, lambda y: self.cross_attention(y, memory, memory_sight, cross, looked))
+            x = self._add(
+                x, self.cross_norm, lambda y: self.cross_attention(y, memory, source_sight, kept_cross, cross)
+            )
         return self._add(x, self.feed_forward_norm, self.feed_forward)
 
     def _add(self, x: Tensor, norm: nn.Module, sub_layer) -> Tensor:
@@ -267,7 +282,7 @@ class Block(nn.Module):
 
 
 class Attention(nn.Module):
-    """softmax(scale Q K^T + mask) V in H heads. ``x`` asks, ``memory`` answers; both are ``x`` in self-attention."""
+    """softmax(scale Q K^T + bias) V in H heads. ``x`` asks, ``memory`` answers; both are ``x`` in self-attention."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -287,9 +302,9 @@ class Attention(nn.Module):
             query, key = (rotate(part, *sight.rotation, self.pairs) for part in (query, key))
         if kept is not None:
             key, value = _grow(kept, key, value, self_attention=memory is x)
-        mask = sight.mask if sight.mask is None or sight.mask.dtype == torch.bool else sight.mask.to(query.dtype)
         dropout = self.dropout if self.training else 0.0
         if maps is None:
+            mask = sight.mask if sight.bias is None else sight.bias.to(query.dtype)
             context = F.scaled_dot_product_attention(
                 query, key, value, mask, dropout, is_causal=sight.causal, scale=self.scale
             )
@@ -300,13 +315,15 @@ class Attention(nn.Module):
         return self.output(context.transpose(1, 2).flatten(2))  # (B, H, L, K) -> (B, L, H K) -> (B, L, D)
 
     def weights(self, query: Tensor, key: Tensor, sight: Sight) -> Tensor:
-        """softmax(scale Q K^T + mask): (B, H, L, S)."""
+        """softmax(scale Q K^T + bias) over what may be seen: (B, H, L, S)."""
         scores = self.scale * query @ key.transpose(-2, -1)
         mask = sight.mask
         if sight.causal:
             mask = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
         if mask is not None:
-            scores = scores.masked_fill(~mask, float("-inf")) if mask.dtype == torch.bool else scores + mask
+            scores = scores.masked_fill(~mask, float("-inf"))
+        if sight.bias is not None:
+            scores = scores + sight.bias.to(scores.dtype)
         return scores.softmax(-1)
 
     def _project(self, x: Tensor, memory: Tensor, kept: dict | None) -> tuple[Tensor, Tensor, Tensor]:
@@ -360,7 +377,7 @@ ACTIVATIONS = {
 
 
 class Head(nn.Module):
-    """Hidden states -> logits: one output row a token, after dense, activation and norm (BERT) or straight away."""
+    """Hidden states -> logits: one output row a token; before it dense, activation and norm, or nothing."""
 
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
@@ -413,7 +430,7 @@ class Cache:
     @property
     def length(self) -> int:
         """Tokens read so far."""
-        own = self.blocks[0][0]
+        own = self.blocks[0][0] if self.blocks else {}
         return own["key"].shape[2] if own else 0
 
     def block(self, layer: int) -> BlockCache:
@@ -449,16 +466,18 @@ def _chosen(maps: list[Tensor], layers: tuple[int, ...] | None) -> list[Tensor]:
 
 
 def initialise(model: Transformer, generator: torch.Generator) -> None:
-    """Starting weights; biases 0, norms 1. ``config.initialisation`` says how matrices and embeddings are drawn.
+    """Starting weights of a new model: ``config.initialisation`` says how matrices and embeddings are drawn.
 
-    scaled: each layer keeps the size of what goes through it. Embeddings have std 1 and matrices 1 / sqrt(inputs),
-    those that write into the residual stream 1 / sqrt(2 layers) of it (Radford et al. 2019). At widths of a few hundred
-    BERT's std of 0.02 makes attention so even at first that twice the steps are needed. A tied embedding is a matrix of
-    the output too, and is made as one.
+    Biases become 0; norms stay as they are made, 1.
+    scaled: each layer keeps the size of what goes through it. Embeddings have std 1 and matrices 1 / sqrt(inputs);
+    those that write into the residual stream are smaller by the root of how many there are (Radford et al. 2019).
+    At widths of a few hundred the std of 0.02 makes attention so even at first that twice the steps are needed. A tied
+    embedding is a matrix of the output too, and is made as one.
     xavier: uniform within sqrt(6 / (inputs + outputs)) (Glorot and Bengio 2010), fused matrices one by one.
     normal: std 0.02 (Devlin et al. 2019).
     """
     config = model.config
+    writers = {"encoder": 2 * config.layers, "decoder": (3 if model.encoder is not None else 2) * config.depth}
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith(".bias"):
@@ -475,5 +494,5 @@ def initialise(model: Transformer, generator: torch.Generator) -> None:
                     embeds = (".embedding." in name or ".positions." in name) and not tied
                     writes = ".blocks." in name and name.endswith(".output.weight")
                     std = 1.0 if embeds else parameter.shape[1] ** -0.5
-                    std = std / math.sqrt(2 * config.layers) if writes else std
+                    std = std / math.sqrt(writers[name.split(".")[0]]) if writes else std
                     parameter.normal_(0.0, std, generator=generator)

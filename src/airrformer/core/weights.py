@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airrformer.core import alphabet
-from airrformer.core.config import FAMILIES, ModelConfig
+from airrformer.core.config import ESM2_NAMES, FAMILIES, ModelConfig
 from airrformer.errors import UserError
 from airrformer.paths import replacing, write_json
 
@@ -206,7 +206,7 @@ _OXFORD1 = Checkpoint(
     settings={"num_attention_heads": "heads", "layer_norm_eps": "eps", "hidden_act": "activation"},
 )
 CHECKPOINTS: dict[str, Checkpoint] = {
-    **{name: _FACEBOOK for name in FAMILIES if name.startswith("esm2_")},
+    **dict.fromkeys(ESM2_NAMES, _FACEBOOK),
     # fair-esm sets the <mask> row to 0 when it loads ESM-1b, so <mask> is never a guess.
     "esm1b_t33_650M_UR50S": dataclasses.replace(
         _FACEBOOK, kind="esm1b", names={_FAIR: _ESM1B_FAIR, _HUGGING_FACE: _ESM1B_HUGGING_FACE}, zeroed=("<mask>",)
@@ -375,6 +375,8 @@ def _map_names(state: Mapping[str, torch.Tensor], table: Names) -> dict[str, tor
     mapped: dict[str, torch.Tensor] = {}
     thirds: dict[str, dict[int, torch.Tensor]] = {}
     for key, targets in placed.items():
+        if targets and state[key].ndim == 0:
+            raise _Misfit(f"its tensor {key!r} is a single number", len(placed))
         for target, rows in zip(targets, state[key].chunk(len(targets)) if targets else ()):
             name, third, first = _TARGET.fullmatch(target).group("name", "third", "first")
             if third is not None:
@@ -403,7 +405,7 @@ def _check_settings(file: Path, settings: Mapping[str, str], config: ModelConfig
         theirs = json.loads(file.read_text(encoding="utf-8")) if settings else {}
     except (OSError, ValueError):
         return
-    for key, field in settings.items():
+    for key, field in settings.items() if isinstance(theirs, Mapping) else ():
         if key in theirs and theirs[key] != getattr(config, field):
             raise _Misfit(f"{file.name} says {key} {theirs[key]!r}, where {getattr(config, field)!r} is expected")
 
@@ -411,8 +413,11 @@ def _check_settings(file: Path, settings: Mapping[str, str], config: ModelConfig
 def _fill(factory: type[Transformer], config: ModelConfig, state: dict[str, torch.Tensor]) -> Transformer:
     import torch
 
-    with torch.device("meta"):  # no time spent on an initialisation that is overwritten
-        model = factory(config)
+    try:
+        with torch.device("meta"):  # no time spent on an initialisation that is overwritten
+            model = factory(config)
+    except (RuntimeError, OverflowError):  # torch's, of a tensor with more bytes than it can count
+        raise _Misfit("no computer holds a model of the sizes that are named there") from None
     expected = model.state_dict()
     for key in set(expected) - set(state):
         if key.endswith("positions.inv_freq"):
@@ -473,12 +478,15 @@ def _read_tensors(path: str | Path) -> dict[str, torch.Tensor]:
             content = torch.load(path, map_location="cpu", weights_only=True)
     # An OSError here: torch has looked for something beyond the end of a file that was cut short.
     except (SafetensorError, RuntimeError, EOFError, ValueError, OSError) as error:
-        raise UserError(f"{path}: no readable checkpoint: {' '.join(str(error).split())[:200]}") from None
+        reason = " ".join(str(error).split())[:200] or "it ends too early"
+        raise UserError(f"{path}: no readable checkpoint: {reason}") from None
     except Exception:  # pickle errors have no common class below Exception; torch's advice is to run the file's code
         raise UserError(f"{path}: refused, it holds more than tensors, or it is no checkpoint at all") from None
     if isinstance(content, Mapping) and isinstance(content.get("model"), Mapping):
         content = content["model"]
-    if not isinstance(content, Mapping) or not all(isinstance(value, torch.Tensor) for value in content.values()):
+    if not isinstance(content, Mapping) or not all(
+        isinstance(key, str) and isinstance(value, torch.Tensor) for key, value in content.items()
+    ):
         raise UserError(f"{path}: no checkpoint: a table of tensors was expected")
     return dict(content)
 
@@ -507,14 +515,18 @@ def load_own(folder: str | Path) -> Transformer:
         config = ModelConfig.from_dict(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     except OSError as error:
         raise UserError(f"{folder / 'config.json'}: cannot read: {error.strerror}") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{folder / 'config.json'}: not a model's config: {error}") from None
     state = _read_tensors(folder / "model.safetensors")
+    stack = "encoder" if config.form == "encoder" else "decoder"
     if config.tied:
-        stack = "encoder" if config.form == "encoder" else "decoder"
         rows = state.get(f"{stack}.embedding.tokens.weight")
         state |= {} if rows is None else {"head.output.weight": rows}
     try:
+        # First of all the number of blocks: to build a million of them, only to find none in the file, takes hours.
+        blocks = {key.split(".")[2] for key in state if key.startswith(f"{stack}.blocks.")}
+        if len(blocks) != config.depth:
+            raise _Misfit(f"it has {len(blocks)} {stack} layers, where {config.depth} are expected")
         return _fill(Transformer, config, state)
     except _Misfit as error:
         raise UserError(f"{folder / 'model.safetensors'}: does not fit config.json: {error}") from None

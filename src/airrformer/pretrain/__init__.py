@@ -1,4 +1,4 @@
-"""pretrain: a masked-residue encoder trained from scratch on the distinct chains of parsed datasets."""
+"""pretrain: an encoder, or a decoder that writes sequences, trained from scratch on parsed datasets."""
 
 from airrformer.pretrain.stage import pretrain, pretrain_encoder
 
