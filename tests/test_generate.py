@@ -312,6 +312,7 @@ def test_what_cannot_generate(changes, message, tmp_path):
         ({"n": 0}, "n is 0; generate at least one"),
         ({"max_residues": 59}, "at most 59 residues cannot be; give 1 to 58"),
         ({"max_residues": 0}, "at most 0 residues cannot be"),
+        ({"seed": 2**64}, "seed is 18446744073709551616; take one from 0"),
         ({"temperature": 0.0}, "temperature 0.0 is not above 0"),
         ({"top_p": 2.0}, "top_p 2.0"),
         ({"top_k": -1}, "top_k -1"),
@@ -334,3 +335,14 @@ def test_a_window_shorter_than_the_default_is_the_limit(tmp_path):
     save(decoder(max_length=20), tmp_path / "short")
     summary = generate_file(tmp_path / "short", 5, tmp_path / "a.fasta", device="cpu")
     assert summary["settings"]["max_residues"] == 18
+
+
+@pytest.mark.parametrize(
+    ("window", "asked", "message"),
+    [(None, 10**9, "at most 1000000000 residues cannot be; give 1 to 10000"), (2, None, "its window of 2 tokens")],
+    ids=["endless", "no-room"],
+)
+def test_lengths_that_no_memory_and_no_window_holds(window, asked, message, tmp_path):
+    save(decoder(max_length=window), tmp_path / "tiny")
+    with pytest.raises(UserError, match=message):
+        generate_file(tmp_path / "tiny", 1, tmp_path / "a.fasta", max_residues=asked, device="cpu")

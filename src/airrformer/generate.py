@@ -32,6 +32,7 @@ What = Literal["junction", "chain"]
 COLUMNS: dict[What, str] = {"junction": "junction_aa", "chain": "sequence_aa"}
 MAX_RESIDUES: dict[What, int] = {"junction": 40, "chain": 150}  # the longest CDR3s have about 40
 SHORTEST_JUNCTION = 6
+_LONGEST = 10_000  # residues, where the model sets no limit; no receptor chain has nearly as many
 _ENDINGS = (".fasta", ".fa", ".faa")
 _BATCH = 512  # rows that are written together; no result depends on it
 _DRAWS = 10  # of the reference against the rest of it
@@ -137,6 +138,8 @@ def generate(
     """
     if n < 1:
         raise UserError(f"n is {n}; generate at least one sequence")
+    if not 0 <= seed < 2**64:
+        raise UserError(f"seed is {seed}; take one from 0 to {2**64 - 1}")
     letters = {*alphabet.RESIDUES, "<eos>"}
     forbidden = torch.tensor([token not in letters for token in alphabet.TOKENS])
     generator = torch.Generator().manual_seed(seed)
@@ -155,10 +158,12 @@ def generate(
 
 def _check_length(model: Transformer, encoder: str | Path, max_residues: int | None, what: What) -> int:
     window = model.config.max_length and model.config.max_length - 2  # start and end
+    if window is not None and window < 1:
+        raise UserError(f"{encoder}: its window of {model.config.max_length} tokens has no room for a residue")
     if max_residues is None:
         return min(MAX_RESIDUES[what], window or MAX_RESIDUES[what])
-    if max_residues < 1 or (window and max_residues > window):
-        raise UserError(f"{encoder}: at most {max_residues} residues cannot be; give 1 to {window or 'any number'}")
+    if not 1 <= max_residues <= (window or _LONGEST):
+        raise UserError(f"{encoder}: at most {max_residues} residues cannot be; give 1 to {window or _LONGEST}")
     return max_residues
 
 
