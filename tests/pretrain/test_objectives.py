@@ -258,3 +258,15 @@ def test_training_ends_near_what_guessing_costs_before_it_starts():
         model = small(config)
         loss = objective.loss(model, objective.validation_batches()[0])
         assert loss.mean.item() == pytest.approx(math.log(33), abs=1.5)
+
+
+def test_chains_without_a_junction_are_counted_and_none_at_all_is_said(tmp_path, caplog):
+    caplog.set_level("INFO")
+    config = with_encoder(objective="causal", sequence="junction")
+    chains = make_chains(20)
+    chains.loc[chains.index[:2], "junction_aa"] = pd.NA
+    pretrain(config, "tiny", {"toy": chains}, tmp_path / "tiny", device="cpu")
+    assert f"toy: 2 of {len(chains)} chains have no junction and are left out" in caplog.text
+    chains["junction_aa"] = pd.Series(pd.NA, index=chains.index, dtype=chains["junction_aa"].dtype)
+    with pytest.raises(UserError, match="toy: no chain has a junction"):
+        pretrain(config, "tiny", {"toy": chains}, tmp_path / "none", device="cpu")

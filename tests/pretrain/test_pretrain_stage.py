@@ -100,6 +100,18 @@ def test_failure_leaves_nothing(config, chains, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def test_an_output_that_cannot_be_is_said_before_the_training(config, chains, tmp_path, caplog):
+    caplog.set_level("INFO")
+    (tmp_path / "file").write_text("mine", encoding="utf-8")
+    for output, message in (
+        ("file", "file: this is a file; name a folder"),
+        ("file/in", "no folder can be written"),
+    ):
+        with pytest.raises(UserError, match=message):
+            pretrain(config, "tiny", {"toy": chains}, tmp_path / output, device="cpu")
+    assert (tmp_path / "file").read_text(encoding="utf-8") == "mine" and "step" not in caplog.text
+
+
 def test_from_parsed_files_as_the_command_does(config, chains, receptors, tmp_path):
     results = Results(tmp_path)
     write_table(chains, results.chains("toy"))

@@ -149,7 +149,7 @@ def _objective(
     if settings.objective == "seq2seq":
         return None, reversal.Reversal(settings.train, config.seed)
     if settings.sequence == "junction":
-        chains = {name: causal.junctions(table) for name, table in chains.items()}
+        chains = {name: _junctions(name, table) for name, table in chains.items()}
     fraction, max_residues = settings.train.validation_fraction, settings.model.max_length - 2
     corpus = build_corpus(chains, max_residues, fraction, config.seed, excluded)
     encoded = [encode_all(part["sequence_aa"]) for part in (corpus.train, corpus.validation)]
@@ -157,6 +157,15 @@ def _objective(
         return corpus, causal.NextResidue(*encoded, settings.train, config.seed)
     weights = masking_weights(corpus.train, settings.train.cdr3_weight)
     return corpus, HiddenResidues(*encoded, settings.train, config.seed, weights)
+
+
+def _junctions(name: str, chains: pd.DataFrame) -> pd.DataFrame:
+    found = causal.junctions(chains)
+    if found.empty:
+        raise UserError(f"{name}: no chain has a junction; take `sequence: chain`, or another dataset into the corpus")
+    if len(found) < len(chains):
+        log.info("%s: %d of %d chains have no junction and are left out", name, len(chains) - len(found), len(chains))
+    return found
 
 
 def _metrics(config: Config, settings: PretrainEncoder, done: _Done, place: Place) -> dict:
@@ -233,8 +242,13 @@ def _fits(dataset, settings: PretrainEncoder) -> bool:
 @contextmanager
 def _whole_folder(output: Path) -> Iterator[Path]:
     """A temporary folder beside ``output``; on success its files move there, the status last, else they vanish."""
-    output.parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".part", dir=output.parent))
+    if output.exists() and not output.is_dir():  # said now, not after hours of training
+        raise UserError(f"{output}: this is a file; name a folder to write to")
+    try:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix=f".{output.name}.", suffix=".part", dir=output.parent))
+    except OSError as error:
+        raise UserError(f"{output}: no folder can be written here: {error.strerror}; name another output") from None
     try:
         yield folder
         shutil.rmtree(output / "folds", ignore_errors=True)  # those of an earlier training with other folds
