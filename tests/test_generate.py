@@ -346,3 +346,12 @@ def test_lengths_that_no_memory_and_no_window_holds(window, asked, message, tmp_
     save(decoder(max_length=window), tmp_path / "tiny")
     with pytest.raises(UserError, match=message):
         generate_file(tmp_path / "tiny", 1, tmp_path / "a.fasta", max_residues=asked, device="cpu")
+
+
+def test_what_it_writes_is_read_from_its_folder_and_nothing_else_can_be_asked(trained, tmp_path):
+    folder = tmp_path / "writer"
+    save(load_own(trained), folder)
+    (folder / "status.json").write_text('{"status": "ready", "sequence": "junction"}', "utf-8")
+    assert generate_file(folder, 5, tmp_path / "a.fasta", device="cpu")["settings"]["sequence"] == "junction"
+    with pytest.raises(UserError, match="trained on junctions and writes no chains; leave --sequence out"):
+        generate_file(folder, 5, tmp_path / "a.fasta", what="chain", device="cpu")

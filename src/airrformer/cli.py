@@ -299,8 +299,9 @@ def generate(
         typer.Option(help="chains.parquet, a table or FASTA to compare with; may be given again.", show_default=False),
     ] = None,
     sequence: Annotated[
-        Literal["junction", "chain"], typer.Option(help="What the decoder writes, as in its config.")
-    ] = "junction",
+        Literal["junction", "chain"] | None,
+        typer.Option(help="What the decoder writes; default: what it was trained on.", show_default=False),
+    ] = None,
     max_residues: Annotated[
         int | None,
         typer.Option(min=1, help="At most; default: 40 of a junction, 150 of a chain.", show_default=False),

@@ -187,6 +187,10 @@ class TrainSettings(Strict):
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="share of receptors held out")
     validate_every: Annotated[int, Field(ge=1)] = Field(100, description="steps between validations")
     patience: Annotated[int, Field(ge=1)] = Field(5, description="validations without progress before it stops")
+    average: Annotated[int, Field(ge=1)] = Field(
+        1,
+        description="1: keep the weights of the lowest validation loss; more: the mean of the last so many validations",
+    )
 
 
 TRAIN_FOLDS, REVERSAL = "train_folds", "reversal"

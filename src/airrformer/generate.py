@@ -20,7 +20,7 @@ from airrformer.errors import UserError
 from airrformer.parse.fasta import read_fasta
 from airrformer.parse.files import kind_of, read_text
 from airrformer.parse.table import read_table
-from airrformer.paths import check_output, write_json, write_text
+from airrformer.paths import check_output, read_status, write_json, write_text
 from airrformer.progress import track
 from airrformer.receptors.regions import junction_of, number_chains
 from airrformer.receptors.tables import read_chains
@@ -43,7 +43,7 @@ def generate_file(
     n: int,
     output: str | Path,
     references: Sequence[str | Path] = (),
-    what: What = "junction",
+    what: What | None = None,
     max_residues: int | None = None,
     temperature: float = 1.0,
     top_k: int = 0,
@@ -58,7 +58,8 @@ def generate_file(
     drawn: ``core.decoding.sample``.
 
     What is measured on them, and against the sequences of ``references`` (see ``read_reference``), is returned, and
-    written beside the output: FILE.fasta -> FILE.json. ``what`` the decoder writes decides what counts as valid.
+    written beside the output: FILE.fasta -> FILE.json. ``what`` the decoder writes decides what counts as valid;
+    default: what its folder says that it was trained on.
     The seed decides on all; on another device single sequences may differ, as its sums are rounded otherwise.
 
     Raises ``UserError`` for a folder without a decoder, for settings that cannot be and for files that cannot be read
@@ -72,6 +73,7 @@ def generate_file(
         check_output(output, path)
         check_output(summary_file, path)
     model = load_decoder(encoder)
+    what = _what(encoder, what)
     max_residues = _check_length(model, encoder, max_residues, what)
     reference = [sequence for path in references for sequence in read_reference(path, what)] if references else None
     where = resolve_device(device)
@@ -120,6 +122,17 @@ def load_decoder(folder: str | Path) -> Transformer:
             "`objective: causal`"
         )
     return model
+
+
+def _what(encoder: str | Path, asked: What | None) -> What:
+    """What the decoder in this folder writes, by its status.json. Raises ``UserError`` if something else is asked."""
+    status = read_status(encoder) if (Path(encoder) / "status.json").is_file() else {}
+    trained = status.get("sequence") if status.get("sequence") in COLUMNS else None
+    if asked and trained and asked != trained:
+        raise UserError(
+            f"{encoder}: this decoder was trained on {trained}s and writes no {asked}s; leave --sequence out"
+        )
+    return asked or trained or "junction"
 
 
 def generate(

@@ -117,6 +117,8 @@ def replacing(path: str | Path) -> Iterator[Path]:
     nothing can be written there.
     """
     path = Path(path)
+    if not path.name:
+        raise UserError(f"{path}: this is a folder; name a file to write")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -141,6 +143,20 @@ def check_output(output: str | Path, input: str | Path) -> Path:
     if output.resolve() == Path(input).resolve():
         raise UserError(f"{output}: the output would be written over the input; name another file")
     return output
+
+
+def read_status(folder: str | Path) -> dict:
+    """``status.json`` of an encoder's folder. Raises ``UserError`` for a file that is none."""
+    path = Path(folder) / "status.json"
+    try:
+        status = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{path}: cannot read: {error.strerror}") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not valid JSON ({error}); run the encoder's stage again") from None
+    if not isinstance(status, dict) or status.get("status") not in ("ready", "skipped"):
+        raise UserError(f"{path}: says neither ready nor skipped; run the encoder's stage again")
+    return status
 
 
 def write_text(path: str | Path, text: str) -> None:

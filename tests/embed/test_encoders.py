@@ -164,6 +164,25 @@ def test_bf16_is_near_fp32():
     assert b.dtype == np.float32 and np.abs(a - b).max() < 0.05 * np.abs(a).max()
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("", "not valid JSON"),
+        ("[]", "says neither ready nor skipped"),
+        ("{}", "says neither ready nor skipped"),
+        ('{"status": "skipped"}', "this encoder was skipped"),
+        ('{"status": "ready"}', "names no published model"),
+        ('{"status": "ready", "name": "esm3", "weights": "a.pt"}', "names no published model"),
+        ('{"status": "ready", "name": "antiberty", "weights": null}', "names no published model"),
+    ],
+    ids=["empty", "list", "nothing", "skipped", "no-name", "unknown-name", "no-weights"],
+)
+def test_a_broken_status_is_one_sentence(content, message, tmp_path):
+    (tmp_path / "status.json").write_text(content, "utf-8")
+    with pytest.raises(UserError, match=message):
+        af.load(tmp_path)
+
+
 @pytest.mark.parametrize("form", ["decoder", "encoder-decoder"])
 def test_what_writes_sequences_makes_no_vectors(form, tmp_path):
     weights.save(Transformer(ModelConfig(form=form, layers=1, width=16, heads=2, feed_forward=32)), tmp_path)

@@ -94,6 +94,22 @@ def test_the_best_weights_are_kept_and_patience_ends_it():
     assert all(torch.equal(value, training.best_weights[name]) for name, value in training.model.state_dict().items())
 
 
+def test_the_last_weights_are_averaged_where_the_settings_say_so():
+    settings = SETTINGS.model_copy(update={"steps": 9, "average": 2})
+    seen = []
+
+    class Watching(HiddenResidues):
+        def loss(self, model, batch):
+            if not model.training:
+                seen.append(weights_of(training))
+            return super().loss(model, batch)
+
+    training = Training.start(MODEL, settings, 7, CPU)
+    train(training, settings, Watching(TRAIN, VALIDATION, settings, 7), 7, CPU)
+    assert len(seen) == 3  # at steps 3, 6 and 9, one batch each
+    torch.testing.assert_close(weights_of(training), (seen[1] + seen[2]) / 2)
+
+
 def test_no_decay_on_norms_and_biases():
     training = Training.start(MODEL, SETTINGS, 7, CPU)
     decays = {id(p): group["weight_decay"] for group in training.optimizer.param_groups for p in group["params"]}

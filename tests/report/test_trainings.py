@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
 
 from airrformer.config import load_config
+from airrformer.errors import UserError
 from airrformer.generate import generate_file
 from airrformer.paths import Results
 from airrformer.pretrain import pretrain
@@ -103,3 +105,21 @@ def test_bars_are_shares_of_each_side():
     assert re.findall(r"<title>([\w]+, \w+: [\d.]+)</title>", drawn) == [
         "9, generated: 0.250", "9, real: 0.000", "10, generated: 0.750", "10, real: 1.000",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "message"),
+    [
+        ("rotary/history.tsv", "a\tb\n1\t2\n", "history.tsv: has no column 'step'"),
+        ("backwards/cross_attention.tsv", "a\n1\n", "cross_attention.tsv: has no column 'layer'"),
+        ("rotary/metrics.json", "3", "metrics.json: not what its stage writes, but 3"),
+        ("writer/generated.json", "[]", "generated.json: not what its stage writes"),
+    ],
+    ids=["history", "attention", "metrics", "generated"],
+)
+def test_a_file_that_is_something_else_is_one_sentence(trained, tmp_path, file, content, message):
+    config, results = trained
+    copied = Results(shutil.copytree(results.root, tmp_path / "results"))
+    (copied.encoder("") / file).write_text(content, "utf-8")
+    with pytest.raises(UserError, match=re.escape(message)):
+        render(config, copied)

@@ -20,11 +20,10 @@ rule generate:
         runtime=60,
     params:
         n=1000,
-        sequence=lambda wildcards: CONFIG.encoders[wildcards.encoder].sequence,
         references=lambda wildcards, input: [f"--reference={path}" for path in input.chains],
         seed=CONFIG.seed,
         version=STAGE_VERSIONS["generate"],
     shell:
         '"$AIRRFORMER_PYTHON" -m airrformer generate --encoder $(dirname {input.model}) --n {params.n}'
-        " --sequence {params.sequence} {params.references:q} --seed {params.seed} --output {output.sequences}"
+        " {params.references:q} --seed {params.seed} --output {output.sequences}"
         " --device cpu --threads {threads} > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"

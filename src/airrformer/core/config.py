@@ -100,7 +100,9 @@ class ModelConfig:
         if self.segments and self.form == "encoder-decoder":
             raise ValueError("segments are for one stack; an encoder-decoder tells its two sequences apart as it is")
         if self.form != "encoder-decoder" and (self.decoder_layers, self.source_alphabet_size) != (None, None):
-            raise ValueError(f"decoder_layers and source_alphabet_size are an encoder-decoder's; this is a {self.form}")
+            raise ValueError(
+                f"decoder_layers and source_alphabet_size are an encoder-decoder's, not of form {self.form}"
+            )
 
     @property
     def head_size(self) -> int:

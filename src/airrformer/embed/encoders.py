@@ -7,7 +7,6 @@ also guesses hidden residues.
 from __future__ import annotations
 
 import contextlib
-import json
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -25,6 +24,7 @@ from airrformer.core.transformer import Transformer
 from airrformer.core.weights import find_local, how_to_get, load_foreign, load_own
 from airrformer.embed.pooling import POOLINGS, Pool, span_mask
 from airrformer.errors import UserError
+from airrformer.paths import read_status
 from airrformer.progress import track
 from airrformer.receptors.regions import number_chains
 from airrformer.receptors.tables import REGIONS
@@ -71,13 +71,15 @@ def load(
                 f"{folder}: this is a {model.config.form}, which writes sequences and makes no vectors{how}"
             )
         return TransformerEncoder(model, folder.name, device, precision)
-    try:
-        status = json.loads((folder / "status.json").read_text(encoding="utf-8"))
-    except OSError:
-        raise UserError(f"{folder}: no encoder: it holds neither model.safetensors nor status.json") from None
+    if not (folder / "status.json").is_file():
+        raise UserError(f"{folder}: no encoder: it holds neither model.safetensors nor status.json")
+    status = read_status(folder)
     if status["status"] != "ready":
-        raise UserError(f"{folder}: this encoder was skipped: {status['reason']}")
-    return TransformerEncoder(load_foreign(status["name"], status["weights"]), folder.name, device, precision)
+        raise UserError(f"{folder}: this encoder was skipped: {status.get('reason')}")
+    published, file = status.get("name"), status.get("weights")
+    if published not in FAMILIES or not isinstance(file, str):
+        raise UserError(f"{folder / 'status.json'}: names no published model with its weights; fetch the encoder again")
+    return TransformerEncoder(load_foreign(published, file), folder.name, device, precision)
 
 
 class ResidueEncoder:

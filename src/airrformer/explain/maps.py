@@ -17,6 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 from airrformer.config import Config
 from airrformer.embed.store import Features, read_features
+from airrformer.errors import UserError
 from airrformer.paths import Results
 from airrformer.receptors.tables import read_receptors, write_table
 
@@ -36,6 +37,8 @@ def map_embeddings(config: Config, dataset: str, encoder: str, results: Results)
     Columns: receptor_id, label (classes joined by ``;``), pca_1, pca_2, tsne_1, tsne_2. Above 5,000 receptors a sample
     drawn by the seed has t-SNE coordinates, and those of the others are empty.
     """
+    if encoder in config.writers:
+        raise UserError(f"encoder {encoder!r} writes sequences and makes no features, so there is no map of them")
     receptors = read_receptors(results.receptors(dataset)).set_index("receptor_id")
     for name in config.poolings:
         if not config.fits(dataset, encoder, name):

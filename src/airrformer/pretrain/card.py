@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from airrformer.config import PretrainEncoder
+from airrformer.config import PretrainEncoder, TrainSettings
 
 _WORDS = {"framework": "framework (FR1 to FR4)", "cdr3": "CDR3 (without its anchors)"}
 
@@ -26,7 +26,7 @@ def write_card(name: str, settings: PretrainEncoder, metrics: dict) -> str:
         "",
         f"{_task(settings)} AdamW, at a rate of {train.learning_rate:g} after {train.warmup_steps} steps of warm-up, "
         f"then down {decay}; batches of {train.batch_tokens:,} tokens. It stopped {ends}, {metrics['steps']:,}; the "
-        f"weights are those of step {metrics['best_step']:,}, where the validation loss was lowest. It took "
+        f"weights are {_kept(train, metrics)}. It took "
         f"{metrics['seconds']:,.0f} s on {metrics['device']} in {metrics['precision']}.",
         "",
         f"## How well it {'guesses' if settings.objective == 'masked' else 'writes'}",
@@ -83,6 +83,12 @@ def _task(settings: PretrainEncoder) -> str:
         )
     beside = " and the string to turn round" if settings.objective == "seq2seq" else ""
     return f"It guessed each residue, and the end, from those before it{beside}.{smoothed}"
+
+
+def _kept(train: TrainSettings, metrics: dict) -> str:
+    if train.average > 1:
+        return f"the mean of those at the last {train.average} validations, one every {train.validate_every} steps"
+    return f"those of step {metrics['best_step']:,}, where the validation loss was lowest"
 
 
 def _measured(settings: PretrainEncoder, metrics: dict) -> list[str]:

@@ -82,6 +82,7 @@ def pretrain(
             "status": "ready",
             "kind": settings.kind,
             "objective": settings.objective,
+            "sequence": settings.sequence,
             "encoder": name,
             "name": None,
             "weights": (Path(output) / "model.safetensors").as_posix(),

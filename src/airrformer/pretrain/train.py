@@ -62,6 +62,7 @@ class Training:
     best_step: int = 0
     best_loss: float = math.inf
     best_weights: dict[str, Tensor] = field(default_factory=dict)
+    recent_weights: list[dict[str, Tensor]] = field(default_factory=list)  # of the last validations, to be averaged
     history: list[dict] = field(default_factory=list)
 
     @classmethod
@@ -73,7 +74,8 @@ class Training:
         return cls(model, _optimizer(model, settings))
 
     def state_dict(self) -> dict:
-        own = {name: getattr(self, name) for name in ("step", "best_step", "best_loss", "best_weights", "history")}
+        names = ("step", "best_step", "best_loss", "best_weights", "recent_weights", "history")
+        own = {name: getattr(self, name) for name in names}
         return {**own, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict) -> None:
@@ -85,9 +87,10 @@ class Training:
 
 
 def train(training: Training, settings: TrainSettings, objective: Objective, seed: int, place: Place) -> None:
-    """Train until the steps are done or the validation loss has not improved for so long; then take the best weights.
+    """Train until the steps are done or the validation loss has not improved for so long.
 
-    Raises ``UserError`` when the loss is no number.
+    Then take the best weights; or, with ``average``, the mean of the last ones, as the original Transformer was made
+    (Vaswani et al. 2017). Raises ``UserError`` when the loss is no number.
     """
     model, started = training.model, time.monotonic()
     earlier = training.history[-1]["seconds"] if training.history else 0.0
@@ -120,10 +123,10 @@ def train(training: Training, settings: TrainSettings, objective: Objective, see
                 total.zero_()
                 norm.zero_()
                 since = 0
-                _keep_best(training, settings)
+                _keep(training, settings)
                 if last or _validations_since_best(training) >= settings.patience:
                     break
-    model.load_state_dict(training.best_weights)
+    model.load_state_dict(mean_weights(training.recent_weights) if settings.average > 1 else training.best_weights)
     model.eval()
 
 
@@ -188,16 +191,23 @@ def _validate(model: Transformer, objective: Objective, batches: list[Batch], pl
     return loss_sum / n, right / n
 
 
-def _keep_best(training: Training, settings: TrainSettings) -> None:
+def mean_weights(states: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The mean of several states of one model, in fp32."""
+    return {name: torch.stack([state[name].float() for state in states]).mean(0) for name in states[0]}
+
+
+def _keep(training: Training, settings: TrainSettings) -> None:
     row = training.history[-1]
     if not (math.isfinite(row["train_loss"]) and math.isfinite(row["validation_loss"])):
         raise UserError(
             f"training diverged before step {training.step}: the loss is no number; "
             f"lower train.learning_rate (now {settings.learning_rate:g}) or lengthen train.warmup_steps"
         )
+    weights = {name: value.detach().clone() for name, value in training.model.state_dict().items()}
     if row["validation_loss"] < training.best_loss:
-        training.best_loss, training.best_step = row["validation_loss"], training.step
-        training.best_weights = {name: value.detach().clone() for name, value in training.model.state_dict().items()}
+        training.best_loss, training.best_step, training.best_weights = row["validation_loss"], training.step, weights
+    if settings.average > 1:
+        training.recent_weights = [*training.recent_weights, weights][-settings.average :]
     log.info(
         "step %d of %d: training loss %.3f, validation loss %.3f, %.1f %% guessed right, %.0f s",
         *(training.step, settings.steps, row["train_loss"], row["validation_loss"]),

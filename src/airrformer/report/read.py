@@ -18,15 +18,23 @@ METRICS = ("auroc", "auprc", "auc01", "mcc")
 
 def read_json(path: Path) -> dict | None:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return None
     except ValueError as error:
         raise UserError(f"{path}: not valid JSON ({error}); remove the file and run its stage again") from None
+    if not isinstance(content, dict):
+        raise UserError(f"{path}: not what its stage writes, but {content!r:.40}; remove the file and run it again")
+    return content
 
 
-def read_tsv(path: Path, text: tuple[str, ...] = (), rows: int | None = None) -> pd.DataFrame | None:
-    """A TSV, or ``None`` where there is none. Columns in ``text`` stay as written: a class may be called NA."""
+def read_tsv(
+    path: Path, text: tuple[str, ...] = (), rows: int | None = None, needed: tuple[str, ...] = ()
+) -> pd.DataFrame | None:
+    """A TSV, or ``None`` where there is none. Columns in ``text`` stay as written: a class may be called NA.
+
+    Raises ``UserError`` for a file that is no table, or has not the columns ``needed``.
+    """
     if not path.is_file():
         return None
     try:
@@ -35,6 +43,8 @@ def read_tsv(path: Path, text: tuple[str, ...] = (), rows: int | None = None) ->
         return None
     except (pd.errors.ParserError, UnicodeDecodeError) as error:
         raise UserError(f"{path}: not a readable table ({error}); remove the file and run its stage again") from None
+    if missing := [column for column in needed if column not in table]:
+        raise UserError(f"{path}: has no column {missing[0]!r}; remove the file and run its stage again")
     for column in table.columns:
         if column not in text:
             table[column] = pd.to_numeric(table[column], errors="coerce")

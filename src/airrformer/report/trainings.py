@@ -12,6 +12,7 @@ from airrformer.report.read import read_json, read_tsv
 
 _FORM = ("layers", "width", "heads", "feed_forward", "positions", "norm", "norm_place", "activation")
 _MEASURES = ("perplexity", "accuracy", "position_unigram_perplexity", "position_unigram_accuracy")
+_HISTORY = ("step", "train_loss", "validation_loss", "validation_accuracy")
 COLUMNS = (
     *("encoder", "objective", *_FORM, "parameters", "steps", "best_step", "seconds"),
     *(f"{region}_{measure}" for region in ("framework", "cdr3") for measure in _MEASURES),
@@ -62,7 +63,7 @@ def trainings(config: Config, results: Results) -> list[dict]:
     """For each encoder trained here its numbers, figures and sentences, in config order."""
     found = []
     for i, (name, encoder) in enumerate(_trained(config)):
-        history = read_tsv(results.encoder(name) / "history.tsv")
+        history = read_tsv(results.encoder(name) / "history.tsv", needed=_HISTORY)
         metrics = read_json(results.encoder(name) / "metrics.json")
         if history is None and metrics is None:
             continue
@@ -73,7 +74,8 @@ def trainings(config: Config, results: Results) -> list[dict]:
             panels = [
                 figures.history_figure(f"{kind}-{i}", name, history, best, kind, what) for kind in ("loss", "accuracy")
             ]
-        attention = read_tsv(results.encoder(name) / "cross_attention.tsv", text=("written",))
+        looking = results.encoder(name) / "cross_attention.tsv"
+        attention = read_tsv(looking, text=("written",), needed=("layer", "written"))
         looks = [] if attention is None else [
             figures.attention_figure(f"attention-{i}-{layer}", name, layer, part)
             for layer, part in attention.groupby("layer")
