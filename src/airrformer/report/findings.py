@@ -37,13 +37,17 @@ def opening(config: Config, studies: list[Study], summaries: dict[str, dict | No
         noun = kinds[dataset.receptor]
         plural = "antibodies" if dataset.receptor == "antibody" else None
         read.append(f"{count(summary['receptors'], noun, plural) if summary else noun + 's'} ({name})")
-    used = [name for name, entry in status.items() if entry["status"] == "ready"]
+    writers = config.writers
+    used = [name for name, entry in status.items() if entry["status"] == "ready" and name not in writers]
     trained = sum(len(study.metrics) for study in studies)
-    sentences = [
-        f"This run read {listing(read)}, turned each receptor into numbers with "
-        f"{count(len(used), 'encoder')} ({listing(used)}) and trained {count(trained, 'classifier')} "
-        "to tell which of the given classes a receptor belongs to."
-    ]
+    done = [f"read {listing(read)}"] if read else []
+    if used:
+        done.append(f"turned each receptor into numbers with {count(len(used), 'encoder')} ({listing(used)})")
+    if trained:
+        done.append(f"trained {count(trained, 'classifier')} to tell which of the given classes a receptor belongs to")
+    if writers:
+        done.append(f"taught {listing(writers)} to write sequences")
+    sentences = [f"This run {listing(done)}."]
     if trained:
         sentences.append(
             "Every score is on receptors that the classifier was not fitted on; "

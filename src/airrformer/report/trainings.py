@@ -67,12 +67,12 @@ def trainings(config: Config, results: Results) -> list[dict]:
         metrics = read_json(results.encoder(name) / "metrics.json")
         if history is None and metrics is None:
             continue
+        kept = (metrics or {}).get("best_step") if encoder.train.average == 1 else None
         panels = []
         if history is not None and len(history):
-            best = (metrics or {}).get("best_step")
             what = "a masked residue" if encoder.objective == "masked" else "a residue"
             panels = [
-                figures.history_figure(f"{kind}-{i}", name, history, best, kind, what) for kind in ("loss", "accuracy")
+                figures.history_figure(f"{kind}-{i}", name, history, kept, kind, what) for kind in ("loss", "accuracy")
             ]
         looking = results.encoder(name) / "cross_attention.tsv"
         attention = read_tsv(looking, text=("written",), needed=("layer", "written"))
@@ -86,6 +86,7 @@ def trainings(config: Config, results: Results) -> list[dict]:
                 "name": name,
                 "objective": encoder.objective,
                 "metrics": metrics,
+                "kept": kept,
                 "panels": panels,
                 "looks": looks,
                 "likeness": _likeness(generated or {}, i, name),
