@@ -89,7 +89,10 @@ def test_a_run_that_only_writes_backwards_has_a_page_too(trained):
     values |= {"datasets": {}, "encoders": {"backwards": values["encoders"]["backwards"]}}
     alone = load_config(values, check_files=True)
     assert write_leaderboard(alone, results).empty
-    assert '<section id="pretraining">' in render(alone, results)
+    page = render(alone, results)
+    assert '<section id="pretraining">' in page and "This run taught backwards to write sequences." in page
+    assert "Attention is all you need" in page
+    assert not any(words in page for words in ('id="leaderboard"', "What to distrust", "Devlin", "Lefranc"))
 
 
 def test_each_written_token_says_where_the_decoder_looked_most():
