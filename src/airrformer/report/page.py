@@ -385,14 +385,14 @@ def _citations(config: Config, status: dict[str, dict]) -> list[str]:
          "effect on language models for improved antibody design. Bioinformatics 2024; 40: btae618"),
         ("blosum62" in used, "BLOSUM62: Henikoff S, Henikoff JG. Amino acid substitution matrices from protein blocks. "
          "PNAS 1992; 89: 10915-10919. doi:10.1073/pnas.89.22.10915"),
-        (bool({"causal", "seq2seq"} & objectives), "The Transformer: Vaswani A et al. Attention is all you need. NeurIPS "
-         "2017; arXiv:1706.03762"),
-        ("masked" in objectives, "Masked training: Devlin J et al. BERT: pre-training of deep bidirectional transformers "
-         "for language understanding. NAACL 2019; arXiv:1810.04805"),
+        (bool({"causal", "seq2seq"} & objectives), "The Transformer: Vaswani A et al. Attention is all you need. "
+         "NeurIPS 2017; arXiv:1706.03762"),
+        ("masked" in objectives, "Masked training: Devlin J et al. BERT: pre-training of deep bidirectional "
+         "transformers for language understanding. NAACL 2019; arXiv:1810.04805"),
         (any(d.receptor == "TCR" for d in config.datasets.values()), "TCR gene names and germlines: Nagano Y, Chain B. "
          "tidytcells: standardizer for TR/MH nomenclature. Front Immunol 2023; 14: 1276106"),
-        (bool(config.datasets), "Numbering: Lefranc MP et al. IMGT unique numbering for immunoglobulin and T cell receptor variable "
-         "domains. Dev Comp Immunol 2003; 27: 55-77"),
+        (bool(config.datasets), "Numbering: Lefranc MP et al. IMGT unique numbering for immunoglobulin and T cell "
+         "receptor variable domains. Dev Comp Immunol 2003; 27: 55-77"),
         (bool(config.expand_targets()), "scikit-learn: Pedregosa F et al. JMLR 2011; 12: 2825-2830"),
         (True, "Snakemake: Mölder F et al. Sustainable data analysis with Snakemake. F1000Research 2021; 10: 33"),
     ]  # fmt: skip
