@@ -144,7 +144,7 @@ def generate(
     top_k: int = 0,
     top_p: float = 1.0,
 ) -> list[Written]:
-    """``n`` sequences, drawn one after another from ``seed``, of residues and the end alone.
+    """``n`` sequences, drawn one after another from ``seed``, of the twenty amino acids and the end alone.
 
     One that has ``max_residues`` residues and does not end then is not complete; it keeps the residue that stands where
     the end should. Raises ``UserError`` for settings that cannot be.
@@ -153,7 +153,7 @@ def generate(
         raise UserError(f"n is {n}; generate at least one sequence")
     if not 0 <= seed < 2**64:
         raise UserError(f"seed is {seed}; take one from 0 to {2**64 - 1}")
-    letters = {*alphabet.RESIDUES, "<eos>"}
+    letters = {*alphabet.AMINO_ACIDS, "<eos>"}
     forbidden = torch.tensor([token not in letters for token in alphabet.TOKENS])
     generator = torch.Generator().manual_seed(seed)
     sizes = [min(_BATCH, n - start) for start in range(0, n, _BATCH)]

@@ -318,7 +318,7 @@ def shares_figure(slug: str, title: str, generated: dict, reference: dict, axis:
     plot = Plot(WIDTH, 220, (-0.6, len(bins) - 0.4), (0, top * 1.05), margin=(28, 8, 42, 48))
     plot.add(text(4, 16, title, "panel"))
     plot.y_axis(ticks(0, top, 4), "share", ".2f" if top < 0.4 else ".1f")
-    every = max(1, math.ceil(len(bins) / 20))
+    every = math.ceil(len(bins) * max(map(len, bins)) / 26)  # single letters all, numbers where they fit
     for i, key in enumerate(bins):
         if i % every == 0:
             plot.add(text(plot.x(i), plot.bottom + 16, key, "tick", "middle"))
