@@ -1,4 +1,4 @@
-"""The original encoder-decoder's first task at full size, from its example config: 10 minutes and more on one core."""
+"""The original encoder-decoder's first task at full size, from its example config: a quarter of an hour on one core."""
 
 from __future__ import annotations
 
