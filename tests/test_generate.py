@@ -313,7 +313,7 @@ def test_what_cannot_generate(changes, message, tmp_path):
         ({"max_residues": 59}, "at most 59 residues cannot be; give 1 to 58"),
         ({"max_residues": 0}, "at most 0 residues cannot be"),
         ({"seed": 2**64}, "seed is 18446744073709551616; take one from 0"),
-        ({"temperature": 0.0}, "temperature 0.0 is not above 0"),
+        ({"temperature": 0.0}, "temperature 0.0 is no number above 0"),
         ({"top_p": 2.0}, "top_p 2.0"),
         ({"top_k": -1}, "top_k -1"),
         ({"references": ["none.fasta"]}, "none.fasta: cannot read"),

@@ -321,7 +321,7 @@ def test_arguments_that_cannot_be(changes, message):
     ("changes", "message"),
     [
         ({"n": 0}, "n 0: draw at least one row"),
-        ({"temperature": 0.0}, "temperature 0.0 is not above 0; for the limit of 0 use greedy"),
+        ({"temperature": 0.0}, "temperature 0.0 is no number above 0; for the limit of 0 use greedy"),
         ({"temperature": float("nan")}, "temperature nan"),
         ({"top_k": -1}, "top_k -1 is below 0"),
         ({"top_p": 0.0}, "top_p 0.0 is not above 0 and at most 1"),

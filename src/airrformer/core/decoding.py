@@ -290,7 +290,7 @@ def _check_model(model: Transformer, source: Tensor | None) -> None:
 
 def _check_chances(temperature: float, top_k: int, top_p: float) -> None:
     if not 0 < temperature < float("inf"):
-        raise ValueError(f"temperature {temperature} is not above 0; for the limit of 0 use greedy, or top_k 1")
+        raise ValueError(f"temperature {temperature} is no number above 0; for the limit of 0 use greedy, or top_k 1")
     if top_k < 0:
         raise ValueError(f"top_k {top_k} is below 0; 0 keeps all tokens")
     if not 0 < top_p <= 1:
