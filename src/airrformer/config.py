@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple
 
 import yaml
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from airrformer.core.config import ESM2_NAMES, FAMILIES, ModelConfig
 from airrformer.errors import UserError
 from airrformer.receptors.tables import CHAIN_LOCI, REGIONS
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
+TRAIN_FOLDS, REVERSAL = "train_folds", "reversal"
 RESERVED_NAMES = {".", "..", "encoders", "logs", "benchmarks", "folds", "residues"} | {
     # files of ours beside which these folders stand
     "chains.parquet", "receptors.parquet", "rejected.tsv", "parse.json", "features.parquet", "map.tsv",
@@ -40,6 +41,11 @@ def _check_name(name: str) -> str:
     if not _NAME.fullmatch(name) or name in RESERVED_NAMES:
         raise ValueError(f"{name!r} becomes a folder's name: use letters, digits, '_', '.' and '-'")
     return name
+
+
+def _check_corpus(corpus: Any) -> Any:
+    # One dataset may stand without brackets; what is no list and no dataset's name is left for pydantic to refuse.
+    return [corpus] if isinstance(corpus, str) and corpus not in (TRAIN_FOLDS, REVERSAL) else corpus
 
 
 def _check_once(values: list) -> list:
@@ -193,7 +199,6 @@ class TrainSettings(Strict):
     )
 
 
-TRAIN_FOLDS, REVERSAL = "train_folds", "reversal"
 REVERSAL_TOKENS = 18  # its longest strings, of 16 residues, between start and end
 
 
@@ -209,7 +214,9 @@ class PretrainEncoder(_Encoder):
     objective: Literal["masked", "causal", "seq2seq"] = Field(
         "masked", description="guess hidden residues, the next residue, or a sequence from another one"
     )
-    corpus: list[str] | Literal["train_folds", "reversal"] = Field(
+    corpus: Annotated[
+        Annotated[list[str], Once] | Literal["train_folds", "reversal"], BeforeValidator(_check_corpus)
+    ] = Field(
         description="datasets to read, unlabelled; train_folds: one encoder a fold, which never sees its test receptors"
     )
     sequence: Literal["chain", "junction"] = Field(

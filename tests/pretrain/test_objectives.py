@@ -232,6 +232,14 @@ def test_an_objective_that_cannot_be_trained_so_is_refused(changes, message):
         with_encoder(**changes)
 
 
+def test_one_dataset_needs_no_brackets_and_none_is_named_twice():
+    assert with_encoder(corpus="toy").encoders["tiny"].corpus == ["toy"]
+    with pytest.raises(UserError, match="no dataset 'toi'; did you mean 'toy'"):
+        with_encoder(corpus="toi")
+    with pytest.raises(UserError, match="'toy' stands there twice"):
+        with_encoder(corpus=["toy", "toy"])
+
+
 def test_writers_make_no_features_and_no_target_may_name_them():
     values = with_encoder(objective="causal").model_dump(mode="json")
     values |= {"poolings": {"mean": {"kind": "mean"}}, "classifiers": {"logistic": {"kind": "logistic_regression"}}}
