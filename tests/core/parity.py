@@ -38,7 +38,7 @@ from reference_models import (
     token_batch,
 )
 
-from airrformer.core import alphabet, weights
+from airrformer.core import alphabet, published, weights
 from airrformer.core.config import FAMILIES, ModelConfig
 from airrformer.core.positions import Sight
 from airrformer.core.transformer import Attention, Transformer
@@ -211,7 +211,7 @@ SMALL = dict(layers=3, width=48, heads=4, feed_forward=192)
 def esm2_fair() -> Pair:
     name = "esm2_t6_8M_UR50D"
     theirs = randomise(reference_esm2(name).requires_grad_(True))
-    return fair_esm(name, theirs, fair_esm_file, weights._ESM2_FAIR)
+    return fair_esm(name, theirs, fair_esm_file, published.ESM2_FAIR)
 
 
 def esm1b_fair() -> Pair:
@@ -219,7 +219,7 @@ def esm1b_fair() -> Pair:
     with pytest.MonkeyPatch.context() as patch:
         theirs = reference_esm1b(small_family(patch, name, **SMALL)).requires_grad_(True)
         theirs.embed_tokens.weight.data[alphabet.MASK] = 0  # as fair-esm does when it loads the published file
-        return fair_esm(name, theirs, fair_esm1b_file, weights._ESM1B_FAIR)
+        return fair_esm(name, theirs, fair_esm1b_file, published.ESM1B_FAIR)
 
 
 def fair_esm(name: str, theirs: nn.Module, write: Callable[[nn.Module, Path], None], table: weights.Names) -> Pair:
@@ -257,7 +257,7 @@ def esm2_hugging_face() -> Pair:
         state = {k: v.contiguous().clone() for k, v in theirs.state_dict().items() if k != "lm_head.decoder.weight"}
         save_file(state, Path(folder) / "model.safetensors")
         ours = weights.load_foreign("esm2_t6_8M_UR50D", Path(folder) / "model.safetensors").requires_grad_(True)
-    table = {f"{'' if key.startswith('lm_head') else 'esm.'}{key}": v for key, v in weights._ESM2_HUGGING_FACE.items()}
+    table = {f"{'' if key.startswith('lm_head') else 'esm.'}{key}": v for key, v in published.ESM2_HUGGING_FACE.items()}
     tokens = token_batch()
 
     def outputs() -> Outputs:
@@ -341,7 +341,7 @@ def bert() -> Pair:
         layers=3, width=32, heads=4, feed_forward=64, alphabet_size=40, segments=2, embedding_norm=True,
         positions="learned", max_length=16, norm_place="post", final_norm=False, eps=1e-12,
     )  # fmt: skip
-    ours, rename = mirror(theirs, config, weights._ANTIBERTY)
+    ours, rename = mirror(theirs, config, published.ANTIBERTY)
     tokens = random_tokens((9, 4, 7), 40)
     return Pair(theirs, ours, rename, whole(theirs, ours, tokens, segments=tokens % 2))
 
@@ -355,7 +355,7 @@ def roformer() -> Pair:
         layers=3, width=32, heads=4, feed_forward=64, alphabet_size=40, segments=2, embedding_norm=True,
         positions="rotary", rotary_pairs="interleaved", norm_place="post", final_norm=False, eps=1e-12,
     )  # fmt: skip
-    table = {key.replace("bert.", "roformer.", 1): value for key, value in weights._ANTIBERTY.items()}
+    table = {key.replace("bert.", "roformer.", 1): value for key, value in published.ANTIBERTY.items()}
     ours, rename = mirror(theirs, config, table | {"roformer.encoder.embed_positions.weight": None})
     tokens = random_tokens((9, 4, 7), 40)
     return Pair(theirs, ours, rename, whole(theirs, ours, tokens, segments=tokens % 2))

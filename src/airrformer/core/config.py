@@ -226,7 +226,7 @@ _ESM2_SIZES: dict[str, dict] = {
     "esm2_t48_15B_UR50D": dict(layers=48, width=5120, heads=40, feed_forward=20480),
 }
 ESM2_NAMES: tuple[str, ...] = tuple(_ESM2_SIZES)
-# How the files of each are read is a row of core/weights.py's CHECKPOINTS.
+# How the files of each are read is a row of core/published.py's CHECKPOINTS.
 FAMILIES: dict[str, ModelConfig] = {
     **{name: ModelConfig(**size, **_ESM2) for name, size in _ESM2_SIZES.items()},
     "esm1b_t33_650M_UR50S": ModelConfig(layers=33, width=1280, heads=20, feed_forward=5120, **_ESM1B),
