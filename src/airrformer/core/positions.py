@@ -120,10 +120,14 @@ def sinusoidal(at: Tensor, width: int) -> Tensor:
 
 def rotate(x: Tensor, cosine: Tensor, sine: Tensor, pairs: str = "half") -> Tensor:
     """Turn the pairs of ``x`` (..., L, K) by angles (L, K / 2): (i, i + K / 2), or interleaved (2 i, 2 i + 1)."""
-    first, second = x.chunk(2, dim=-1) if pairs == "half" else x.unflatten(-1, (-1, 2)).unbind(-1)
     cosine, sine = cosine.to(x.dtype), sine.to(x.dtype)
-    turned = first * cosine - second * sine, second * cosine + first * sine
-    return torch.cat(turned, dim=-1) if pairs == "half" else torch.stack(turned, dim=-1).flatten(-2)
+    if pairs == "half":
+        cosine, sine = torch.cat((cosine, cosine), dim=-1), torch.cat((-sine, sine), dim=-1)  # (L, K)
+        partner = torch.cat(x.chunk(2, dim=-1)[::-1], dim=-1)
+    else:
+        cosine, sine = cosine.repeat_interleave(2, dim=-1), torch.stack((-sine, sine), dim=-1).flatten(-2)
+        partner = x.unflatten(-1, (-1, 2)).flip(-1).flatten(-2)
+    return x * cosine + partner * sine  # whole rows at once: pieces of half a head are slow
 
 
 class Sight(NamedTuple):
