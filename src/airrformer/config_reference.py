@@ -21,7 +21,7 @@ from airrformer import config
 from airrformer.core.config import ESM2_NAMES
 from airrformer.paths import write_text
 
-BEGIN, END = "<!-- options: begin -->", "<!-- options: end -->"
+BEGIN, END = "<!-- keys: begin -->", "<!-- keys: end -->"
 
 SECTIONS: list[tuple[str, list[type[BaseModel]]]] = [
     ("config.yaml", [config.Config]),
@@ -54,8 +54,8 @@ SECTIONS: list[tuple[str, list[type[BaseModel]]]] = [
 ]
 
 
-def option_tables() -> str:
-    """Every option of every section: a Markdown table for each model."""
+def key_tables() -> str:
+    """Every key of every section: a Markdown table for each model."""
     blocks = []
     for title, models in SECTIONS:
         blocks.append(f"### {title}")
@@ -63,7 +63,7 @@ def option_tables() -> str:
             blocks += _paragraphs(model)
             rows = _rows(model)
             if rows:
-                blocks.append("\n".join([_ROW.format("option", "values", "default", "meaning"), _RULE, *rows]))
+                blocks.append("\n".join([_ROW.format("key", "values", "default", "meaning"), _RULE, *rows]))
     return "\n\n".join(blocks)
 
 
@@ -76,7 +76,7 @@ def renewed(readme: str) -> str:
     """``readme`` with the tables between its two marks renewed."""
     before, _, rest = readme.partition(BEGIN)
     after = rest.partition(END)[2]
-    return f"{before}{BEGIN}\n\n{option_tables()}\n\n{END}{after}"
+    return f"{before}{BEGIN}\n\n{key_tables()}\n\n{END}{after}"
 
 
 _ROW, _RULE = "| {} | {} | {} | {} |", "| --- | --- | --- | --- |"

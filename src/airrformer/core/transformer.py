@@ -107,17 +107,13 @@ class Transformer(nn.Module):
 
         They say where a head looks, not what matters for an output: for that, ablate. Raises as ``hidden_states``.
         """
-        maps = Maps()
-        self._stack(tokens, None, segments, *self._memory(source), maps=maps)
-        return _chosen(maps.own, layers)
+        return _chosen(self._watch(tokens, source, segments).own, layers)
 
     def cross_attention_maps(
         self, tokens: Tensor, source: Tensor, layers: tuple[int, ...] | None = None
     ) -> list[Tensor]:
         """Attention weights (B, H, L, S) of ``tokens`` on ``source`` in each of ``layers``, from 1; default: all."""
-        maps = Maps()
-        self._stack(tokens, None, None, *self._memory(source), maps=maps)
-        return _chosen(maps.cross, layers)
+        return _chosen(self._watch(tokens, source).cross, layers)
 
     def contacts(self, tokens: Tensor, residue_mask: Tensor) -> Tensor:
         """Probability that two residues touch (B, L, L); 0 where ``residue_mask`` (B, L) is False for either.
@@ -136,6 +132,11 @@ class Transformer(nn.Module):
     def _stack(self) -> Stack:
         """The stack whose states come out."""
         return self.encoder if self.decoder is None else self.decoder
+
+    def _watch(self, tokens: Tensor, source: Tensor | None, segments: Tensor | None = None) -> Maps:
+        maps = Maps()
+        self._stack(tokens, None, segments, *self._memory(source), maps=maps)
+        return maps
 
     def _memory(self, source: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         if (self.config.form == "encoder-decoder") != (source is not None):

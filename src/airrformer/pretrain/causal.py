@@ -16,7 +16,6 @@ from torch import Tensor
 
 from airrformer.config import TrainSettings
 from airrformer.core import alphabet
-from airrformer.core.batching import token_batches
 from airrformer.core.transformer import Transformer
 from airrformer.pretrain import masking
 from airrformer.pretrain.objectives import Batch, Loss, cross_entropy, endless_rows
@@ -40,11 +39,7 @@ class NextResidue:
             yield (masking.pad([self.train[row] for row in rows]),)
 
     def validation_batches(self) -> list[Batch]:
-        lengths = [len(row) for row in self.validation]
-        return [
-            (masking.pad([self.validation[row] for row in rows]),)
-            for rows in token_batches(lengths, self.settings.batch_tokens)
-        ]
+        return [(tokens,) for _, tokens in masking.padded_batches(self.validation, self.settings.batch_tokens)]
 
     def loss(self, model: Transformer, batch: Batch) -> Loss:
         (tokens,) = batch
@@ -80,9 +75,8 @@ def measure(
     log_p, right = [], []
     model.eval()
     with torch.inference_mode(), place.autocast():
-        for rows in token_batches([len(row) for row in validation], settings.batch_tokens):
-            tokens = masking.pad([validation[row] for row in rows]).to(place.device)
-            states, targets = following(model, tokens)
+        for _, tokens in masking.padded_batches(validation, settings.batch_tokens):
+            states, targets = following(model, tokens.to(place.device))
             scores = model.logits(states).float().log_softmax(-1)
             known = torch.isin(targets, torch.tensor(_GUESSED, device=targets.device))
             log_p.append(scores.gather(1, targets[:, None])[known, 0].cpu().numpy())

@@ -7,12 +7,13 @@ the residue is to be guessed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
 
 from airrformer.core import alphabet
+from airrformer.core.batching import token_batches
 
 _MASKED, _RANDOM = 0.8, 0.1  # of the chosen; the rest is kept
 _AMINO_ACIDS = torch.tensor(alphabet.AMINO_ACID_IDS)
@@ -25,6 +26,12 @@ def pad(encoded: Sequence[list[int]]) -> Tensor:
     return torch.nn.utils.rnn.pad_sequence(
         [torch.tensor(row) for row in encoded], batch_first=True, padding_value=alphabet.PAD
     )
+
+
+def padded_batches(encoded: Sequence[list[int]], batch_tokens: int) -> Iterator[tuple[list[int], Tensor]]:
+    """Every row once, in batches of similar lengths: (which rows, their tokens (B, L)); see ``token_batches``."""
+    for rows in token_batches([len(row) for row in encoded], batch_tokens):
+        yield rows, pad([encoded[row] for row in rows])
 
 
 def mask_residues(

@@ -83,8 +83,8 @@ class HiddenResidues:
     def validation_batches(self) -> list[Batch]:
         generator = draws(self.seed, VALIDATION)
         return [
-            self._hide(masking.pad([self.validation[row] for row in rows]), generator)
-            for rows in token_batches([len(row) for row in self.validation], self.settings.batch_tokens)
+            self._hide(tokens, generator)
+            for _, tokens in masking.padded_batches(self.validation, self.settings.batch_tokens)
         ]
 
     def loss(self, model: Transformer, batch: Batch) -> Loss:

@@ -16,7 +16,6 @@ import torch
 
 from airrformer.config import TrainSettings
 from airrformer.core.alphabet import AMINO_ACID_IDS, AMINO_ACIDS, MASK
-from airrformer.core.batching import token_batches
 from airrformer.core.transformer import Transformer
 from airrformer.pretrain import masking
 from airrformer.pretrain.objectives import MEASURE, draws
@@ -26,6 +25,7 @@ from airrformer.receptors.tables import REGIONS
 # What is reported -> the regions that it holds.
 GROUPS: dict[str, tuple[str, ...]] = {"framework": ("fwr1", "fwr2", "fwr3", "fwr4"), "cdr3": ("cdr3",)}
 
+_IDS = list(AMINO_ACID_IDS)
 _SMOOTHING = 1.0  # letters added, shared out by the coarser guess
 _CODE = np.full(128, -1)
 _CODE[[ord(letter) for letter in AMINO_ACIDS]] = range(len(AMINO_ACIDS))
@@ -44,14 +44,13 @@ def guess_hidden(
     guesses: list[np.ndarray] = [np.empty(0)] * len(encoded)
     model.eval()
     with torch.inference_mode(), place.autocast():
-        for rows in token_batches([len(row) for row in encoded], settings.batch_tokens):
-            tokens = masking.pad([encoded[row] for row in rows])
+        for rows, tokens in masking.padded_batches(encoded, settings.batch_tokens):
             turn = masking.rounds_of(tokens, rounds, generator)
-            found = torch.zeros(*tokens.shape, len(list(AMINO_ACID_IDS)))
+            found = torch.zeros(*tokens.shape, len(_IDS))
             for i in range(rounds):
                 chosen = turn == i
                 hidden = model(tokens.masked_fill(chosen, MASK).to(place.device))[chosen.to(place.device)]
-                found[chosen] = model.logits(hidden)[:, list(AMINO_ACID_IDS)].float().softmax(-1).cpu()
+                found[chosen] = model.logits(hidden)[:, _IDS].float().softmax(-1).cpu()
             for row, values in zip(rows, found.numpy()):
                 guesses[row] = values[1 : len(encoded[row]) - 1]  # without start and end
     return guesses

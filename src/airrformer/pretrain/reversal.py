@@ -72,15 +72,14 @@ def measure(model: Transformer, seed: int, place: Place) -> dict[str, object]:
     ``antidiagonal``: for each layer of the decoder, the share of the cross-attention that lies on the residue to be
     written next, averaged over the residues of all strings and the heads.
     """
-    source, target = (part.to(place.device) for part in pairs(random_strings(_MEASURED, draws(seed, MEASURE))))
+    source, target = place.move(pairs(random_strings(_MEASURED, draws(seed, MEASURE))))
     wanted = [row[row != alphabet.PAD].tolist()[1:-1] for row in target]
     model.eval()
     with torch.inference_mode():
         greedily = greedy(model, alphabet.CLS, alphabet.EOS, LONGEST + 2, source)
         by_beam = [best for best, *_ in beam_search(model, alphabet.CLS, alphabet.EOS, LONGEST + 2, _BEAM, source)]
         maps = model.cross_attention_maps(target[:, :-1], source)
-        example = pairs([torch.tensor(alphabet.encode(EXAMPLE)[1:-1])])[0].to(place.device)
-        written = greedy(model, alphabet.CLS, alphabet.EOS, LONGEST + 2, example)[0].tokens
+        written = greedy(model, alphabet.CLS, alphabet.EOS, LONGEST + 2, _example(place)[0])[0].tokens
     numbers: dict[str, object] = {"n": _MEASURED, "beam_width": _BEAM}
     for name, found in (("greedy", greedily), ("beam", by_beam)):
         numbers[f"{name}_exact"] = sum(f.complete and f.tokens == w for f, w in zip(found, wanted))
@@ -96,7 +95,7 @@ def cross_attention(model: Transformer, place: Place) -> pd.DataFrame:
     Columns: layer (from 1), writes (the index of the token that is written, and ``written``, its letter), then one
     column a token of the source, ``<index>_<letter>``. The numbers of a row sum to 1.
     """
-    source, target = (part.to(place.device) for part in pairs([torch.tensor(alphabet.encode(EXAMPLE)[1:-1])]))
+    source, target = _example(place)
     with torch.inference_mode():
         maps = model.cross_attention_maps(target[:, :-1], source)
     names = [f"{i}_{alphabet.TOKENS[token]}" for i, token in enumerate(source[0].tolist())]
@@ -108,6 +107,10 @@ def cross_attention(model: Transformer, place: Place) -> pd.DataFrame:
         table.insert(2, "written", [alphabet.TOKENS[token] for token in target[0, 1:].tolist()])
         tables.append(table)
     return pd.concat(tables, ignore_index=True)
+
+
+def _example(place: Place) -> Batch:
+    return place.move(pairs([torch.tensor(alphabet.encode(EXAMPLE)[1:-1])]))
 
 
 def _antidiagonal(weights: Tensor, lengths: list[int]) -> Iterator[Tensor]:

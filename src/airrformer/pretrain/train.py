@@ -203,16 +203,21 @@ def _keep(training: Training, settings: TrainSettings) -> None:
             f"training diverged before step {training.step}: the loss is no number; "
             f"lower train.learning_rate (now {settings.learning_rate:g}) or lengthen train.warmup_steps"
         )
-    weights = {name: value.detach().clone() for name, value in training.model.state_dict().items()}
-    if row["validation_loss"] < training.best_loss:
-        training.best_loss, training.best_step, training.best_weights = row["validation_loss"], training.step, weights
     if settings.average > 1:
-        training.recent_weights = [*training.recent_weights, weights][-settings.average :]
+        training.recent_weights = [*training.recent_weights, _copy(training.model)][-settings.average :]
+    if row["validation_loss"] < training.best_loss:
+        training.best_loss, training.best_step = row["validation_loss"], training.step
+        if settings.average == 1:  # else the mean is taken, and nobody asks for the best
+            training.best_weights = _copy(training.model)
     log.info(
         "step %d of %d: training loss %.3f, validation loss %.3f, %.1f %% guessed right, %.0f s",
         *(training.step, settings.steps, row["train_loss"], row["validation_loss"]),
         *(100 * row["validation_accuracy"], row["seconds"]),
     )
+
+
+def _copy(model: Transformer) -> dict[str, Tensor]:
+    return {name: value.detach().clone() for name, value in model.state_dict().items()}
 
 
 def _validations_since_best(training: Training) -> int:
