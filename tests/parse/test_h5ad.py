@@ -124,6 +124,15 @@ def test_prefixed_columns_are_a_slot_of_their_own(tmp_path):
     assert [fields.get("v_call") for fields in rows] == [None, "TRBV19"]
 
 
+def test_a_field_without_a_name_is_read_over(tmp_path):
+    def unname(file):
+        attributes = file["obsm"]["airr"].attrs
+        attributes["form"] = attributes["form"].replace('"c_call"', '""')
+
+    rows = list(read_h5ad(str(changed(tmp_path, "airr.h5ad", unname))))
+    assert rows == [(row, {k: v for k, v in fields.items() if k != "c_call"}) for row, fields in read("airr.h5ad")]
+
+
 def repeat_a_name(file):
     obs = file["obs"]
     obs[obs.attrs["_index"]][2] = "AAAC-1"

@@ -208,7 +208,7 @@ def _from_airr_array(group: Any) -> Chains:
     import awkward
 
     form = awkward.forms.from_json(group.attrs["form"])
-    form = form.select_columns([name for name in form.columns() if not _UNREAD.fullmatch(name)])
+    form = form.select_columns([name for name in form.columns() if name and not _UNREAD.fullmatch(name)])
     buffers = {key: group[key][()] for key in form.expected_from_buffers()}
     array = awkward.from_buffers(form, int(group.attrs["length"]), buffers)
     return lambda start, stop: [[_as_texts(chain) for chain in cell or []] for cell in array[start:stop].to_list()]
