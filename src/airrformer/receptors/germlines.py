@@ -1,0 +1,227 @@
+"""Germline residues of V and J genes, from ``tidytcells``, and V domains rebuilt from V gene, junction and J gene.
+
+A junction has its anchors (C104 ... F118 or W118), a CDR3 has not. Residues of a V gene are those without its leader.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar
+
+import tidytcells
+
+from airrformer.receptors.genes import HUMAN, genes_of, standardise
+
+# The J motif, F/W-G-X-G, begins at position 118; a few functional genes have F-A-X-G (TRAJ16) or F-G-A-N (TRAJ61),
+# and TRAJ35 has a cysteine.
+_J_MOTIFS = (re.compile(r"[FW][GA].[GN]"), re.compile(r"CG.G"))
+
+Bounds = dict[str, tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class GermlineV:
+    """Residues of a V gene without its leader, up to and including C104, and the starts of its regions."""
+
+    allele: str
+    sequence: str
+    bounds: Bounds
+
+
+@dataclass(frozen=True)
+class GermlineJ:
+    """Residues of a J gene: ``anchor`` is F/W118, ``tail`` what follows it (the rest of FWR4)."""
+
+    allele: str
+    anchor: str
+    tail: str
+
+
+@dataclass(frozen=True)
+class RebuiltChain:
+    """A V domain put together from germline V, junction and germline J; bounds count from 0, half open."""
+
+    sequence_aa: str
+    bounds: Bounds
+    note: str | None
+
+
+_Germline = TypeVar("_Germline", GermlineV, GermlineJ)
+
+
+def germline_v(v_call: str, species: str = HUMAN) -> GermlineV:
+    """Germline residues of a V gene.
+
+    Where the call has no allele, or one without complete residues, those of ``*01``, else of the gene's first allele
+    that has them. A tie has residues where those of its genes are the same.
+
+    Raises ``ValueError`` with the reason when there is none.
+    """
+    found = _germline_v(v_call, species)
+    if isinstance(found, str):
+        raise ValueError(found)
+    return found
+
+
+def germline_j(j_call: str, species: str = HUMAN) -> GermlineJ:
+    """Germline residues of a J gene from F/W118 on; alleles, ties and ``ValueError`` as for V."""
+    found = _germline_j(j_call, species)
+    if isinstance(found, str):
+        raise ValueError(found)
+    return found
+
+
+def has_germline_v(v_call: str, species: str = HUMAN) -> bool:
+    return isinstance(_germline_v(v_call, species), GermlineV)
+
+
+@lru_cache(maxsize=10_000)
+def _germline_v(v_call: str, species: str) -> GermlineV | str:
+    return _of_call(v_call, "V", species, _v_of_allele, "complete germline residues")
+
+
+@lru_cache(maxsize=10_000)
+def _germline_j(j_call: str, species: str) -> GermlineJ | str:
+    return _of_call(j_call, "J", species, _j_of_allele, "germline residues with an F/W118")
+
+
+def _of_call(
+    call: str, segment: str, species: str, of_allele: Callable[[str, str], _Germline | None], what: str
+) -> _Germline | str:
+    """What the call's gene has, or the reason why it has nothing."""
+    found = standardise(call, None, species)
+    if found.symbol is None:
+        return found.note or f"no {segment} gene given"
+    germlines = []
+    for symbol in found.symbol.split(","):
+        gene = symbol.split("*")[0]
+        if segment not in gene[3:]:
+            return f"{gene} is no {segment} gene"
+        candidates = (of_allele(allele, species) for allele in _alleles_to_try(symbol, species))
+        germlines.append(next((germline for germline in candidates if germline), None))
+    if len({germline and _residues_of(germline) for germline in germlines}) > 1:
+        return f"{segment} gene {found.symbol.replace(',', ' or ')} is a tie"
+    return germlines[0] or f"{segment} gene {call} has no {what}"
+
+
+def _residues_of(germline: GermlineV | GermlineJ) -> str:
+    return germline.sequence if isinstance(germline, GermlineV) else germline.anchor + germline.tail
+
+
+def _alleles_to_try(symbol: str, species: str) -> list[str]:
+    gene = symbol.split("*")[0]
+    try:
+        known = sorted(genes_of(gene[:2], species)[gene])
+    except (KeyError, ValueError):  # of a species of which no genes are known
+        return []
+    return list(dict.fromkeys([symbol] * ("*" in symbol) + [f"{gene}*{allele}" for allele in known]))
+
+
+def _v_of_allele(allele: str, species: str) -> GermlineV | None:
+    v = _residues(allele, species).get("V-REGION", "")
+    bounds = _bounds_of(allele, species) or _bounds_of_another(allele, species)
+    if not bounds:
+        return None
+    end = bounds["fwr3"][1]
+    return GermlineV(allele, v[:end], bounds) if v[end - 1 : end] == "C" and "*" not in v[:end] else None
+
+
+def _bounds_of(allele: str, species: str) -> Bounds | None:
+    """CDR1 and CDR2 are what lies between the frameworks: a few entries lack or shorten the CDR fields themselves."""
+    regions = _residues(allele, species)
+    v = regions.get("V-REGION", "")
+    fwr1, fwr2, fwr3 = (regions.get(f"FR{i}-IMGT", "") for i in (1, 2, 3))
+    two = v.find(fwr2, len(fwr1))
+    three = v.find(fwr3, two + len(fwr2))
+    if not (fwr1 and fwr2 and fwr3.endswith("C") and v.startswith(fwr1) and two > 0 and three > 0):
+        return None
+    return {
+        "fwr1": (0, len(fwr1)),
+        "cdr1": (len(fwr1), two),
+        "fwr2": (two, two + len(fwr2)),
+        "cdr2": (two + len(fwr2), three),
+        "fwr3": (three, three + len(fwr3)),
+    }
+
+
+def _bounds_of_another(allele: str, species: str) -> Bounds | None:
+    """Of another allele of the gene, as long: two (IGLV1-47*01, IGLV7-46*01) have residues, but no regions."""
+    regions = _residues(allele, species)
+    if "V-REGION" not in regions or "FR1-IMGT" in regions:
+        return None
+    gene = allele.split("*")[0]
+    for other in _alleles_to_try(gene, species):
+        as_long = len(_residues(other, species).get("V-REGION", "")) == len(regions["V-REGION"])
+        if as_long and (bounds := _bounds_of(other, species)):
+            return bounds
+    return None
+
+
+def _j_of_allele(allele: str, species: str) -> GermlineJ | None:
+    j = _residues(allele, species).get("J-REGION", "")
+    motif = next((found for pattern in _J_MOTIFS if (found := pattern.search(j))), None)
+    if motif is None or "*" in j[motif.start() :]:
+        return None
+    return GermlineJ(allele, j[motif.start()], j[motif.start() + 1 :])
+
+
+def _residues(allele: str, species: str) -> dict[str, str]:
+    family = tidytcells.ig if allele.startswith("IG") else tidytcells.tr
+    try:
+        return family.get_aa_sequence(symbol=allele, species=species)
+    except ValueError:
+        return {}
+
+
+def rebuild_chain(v_call: str, junction_aa: str, j_call: str, species: str = HUMAN) -> RebuiltChain:
+    """The V domain of a TCR or antibody chain: germline V up to C104, the junction, germline J after F/W118.
+
+    Args:
+        v_call, j_call: gene symbols; without an allele ``*01`` is taken, or the first allele that has residues.
+        junction_aa: CDR3 with its anchors. It is never mended: where an anchor differs, the note says so.
+
+    Raises:
+        ValueError: with the reason, when a gene has no germline residues or the junction is too short.
+
+    >>> chain = rebuild_chain("TRBV19*01", "CASSIRSSYEQYF", "TRBJ2-7*01")
+    >>> chain.sequence_aa[slice(*chain.bounds["cdr3"])]
+    'ASSIRSSYEQY'
+    """
+    if len(junction_aa) < 3:
+        raise ValueError(f"junction {junction_aa!r} is too short to be one")
+    v, j, taken_as = _germlines(v_call, j_call, species)
+    before = v.sequence[:-1]  # C104 comes with the junction
+    sequence = f"{before}{junction_aa}{j.tail}"
+    start, end = len(before) + 1, len(before) + len(junction_aa) - 1
+    bounds = {**v.bounds, "cdr3": (start, end), "fwr4": (end, len(sequence))}
+    return RebuiltChain(sequence, bounds, "; ".join([*taken_as, *anchor_notes(junction_aa)]) or None)
+
+
+@lru_cache(maxsize=100_000)
+def _germlines(v_call: str, j_call: str, species: str) -> tuple[GermlineV, GermlineJ, list[str]]:
+    """Both germlines, and notes on calls that are taken as another allele."""
+    v, j = germline_v(v_call, species), germline_j(j_call, species)
+    return v, j, [note for call, g in ((v_call, v), (j_call, j)) if (note := _taken_as(call, g.allele, species))]
+
+
+def _taken_as(call: str, allele: str, species: str) -> str | None:
+    symbol = standardise(call, None, species).symbol
+    if symbol == allele:
+        return None
+    why = "" if allele.endswith("*01") else ", the first allele with complete residues"
+    if "," in symbol:
+        why = f", whose residues are those of all of {symbol}"
+    return f"{call} taken as {allele}{why}"
+
+
+def anchor_notes(junction_aa: str) -> list[str]:
+    """What is not canonical about a junction's ends, if anything."""
+    notes = []
+    if not junction_aa.startswith("C"):
+        notes.append(f"junction starts with {junction_aa[0]}, not C104")
+    if junction_aa[-1] not in "FW":
+        notes.append(f"junction ends with {junction_aa[-1]}, not F/W118")
+    return notes
