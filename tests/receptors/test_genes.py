@@ -282,13 +282,16 @@ def test_species_by_any_of_their_names(text, key):
     assert species_name(text) == key
 
 
-_PIECES = st.sampled_from(
-    "TCR TR IG A B H V J D S C 0 1 2 6 12 - / * , ; | . ( ) : or DV OR _ 00 X Homsap F β é ١ ² V1-2*01".split(" ")
-    + [" ", "\t", ""]
+_PIECES = [
+    *("TCR", "TR", "IG", "A", "B", "H", "V", "J", "S", "C", "0", "1", "2", "12", "00", "X", "F", "or", "DV", "OR"),
+    *("-", "/", "*", ",", ";", "|", ".", "(", ")", ":", "_", " ", "\t", "Homsap", "V1-2*01", "β", "é", "١", "²"),
+]
+
+
+@given(
+    st.lists(st.sampled_from(_PIECES), max_size=12).map("".join) | st.text(max_size=30),
+    st.sampled_from(["homosapiens", MOUSE]),
 )
-
-
-@given(st.lists(_PIECES, max_size=12).map("".join) | st.text(max_size=30), st.sampled_from(["homosapiens", MOUSE]))
 @example("*01", "homosapiens")
 @example(",", "homosapiens")
 @example("(1)", "homosapiens")
