@@ -69,8 +69,10 @@ class Strict(BaseModel):
 class Labels(Strict):
     """The table that says what each receptor binds (or its measured value)."""
 
-    path: str = Field(description="CSV or TSV (by content), plain or gzipped")
-    id: str = Field("receptor_id", description="column that holds the receptor's id")
+    path: str | None = Field(
+        None, description="CSV or TSV, plain or compressed; default: the columns are in the sequence table itself"
+    )
+    id: str = Field("receptor_id", description="its column with the receptor's id")
     column: str = Field("label", description="column that holds the class, or the value for regression")
     classes: Annotated[list[str], Field(min_length=1), Once] | None = Field(
         None, description="keep these classes only, in this order; default: all"
@@ -81,19 +83,54 @@ class Dataset(Strict):
     """One set of receptors: sequence files, and the labels to predict."""
 
     sequences: str | Annotated[list[str], Field(min_length=1)] = Field(
-        description="FASTA or CSV/TSV files, plain or gzipped"
+        description="FASTA, FASTQ, AnnData or tables of any of the field's tools, plain or compressed, told by content"
     )
+    format: str = Field("auto", description="what the tables are, where the header does not tell: a name as parse says")
     id: str | None = Field(None, description="FASTA header template, such as '{receptor_id}|{locus}'")
-    columns: dict[str, str] | None = Field(None, description="table input: our column name -> the file's column name")
+    repeated_ids: Literal["error", "rename"] = Field(
+        "error", description="FASTA ids that repeat: stop, or name the later ones id_2, id_3, ..."
+    )
+    columns: dict[str, str] | None = Field(
+        None,
+        description="table input: our column name -> the file's; 'TRA.junction_aa' where a row holds several chains",
+    )
     molecule: Literal["auto", "protein", "nucleotide"] = Field(
         "auto", description="what the letters are; auto: all A/C/G/T/N and 60 letters or more in a file is nucleotide"
     )
     receptor: Literal["TCR", "antibody"] = Field(description="decides genes, clusters and which encoders fit")
+    species: str = Field(
+        "auto", description="whose genes: human, mouse or another; auto: a column species, else human or mouse by genes"
+    )
+    alleles: Literal["keep", "gene", "first"] = Field(
+        "keep", description="gene names: as given, cut to the gene, or with *01 where no allele is given"
+    )
     chains: Annotated[list[ChainName], Field(min_length=1), Once] = Field(
         description="chains of one receptor, in the order of their features; light is IGK or IGL"
     )
     missing_chain: Literal["reject", "zero"] = Field(
         "reject", description="a receptor that lacks a chain: reject it, or give it zeros and an indicator column"
+    )
+    several_chains: Literal["top", "drop"] = Field(
+        "top",
+        description="several chains of a kind: the productive one with most UMIs, then reads, or drop the receptor",
+    )
+    min_umis: Annotated[int, Field(ge=0)] = Field(0, description="chains with fewer UMIs are rejected as ambient")
+    unknown_productive: Literal["keep", "reject"] = Field(
+        "keep", description="chains that nothing says are productive; those said not to be are always rejected"
+    )
+    locus_conflict: Literal["warn", "correct", "reject"] = Field(
+        "warn", description="a chain given as one locus that numbering finds to be another"
+    )
+    cdr3_anchors: Literal["auto", "with", "without", "each"] = Field(
+        "auto", description="whether CDR3s have C104 and F/W118; auto: told by the file; each: told value by value"
+    )
+    rebuild: Literal["auto", "always", "never"] = Field(
+        "auto",
+        description="chains known by V, CDR3 and J only: put together from germline residues, or junctions alone; "
+        "auto: only TCRs, because antibodies are mutated",
+    )
+    leader_and_constant: Literal["keep", "cut"] = Field(
+        "keep", description="residues before and after the V domain, where it is found"
     )
     labels: Labels | None = Field(None, description="what to predict; without it the dataset is embedded only")
     groups: dict[Name, str] = Field({}, description="group name -> column of the labels table")
@@ -630,7 +667,7 @@ class Config(Strict):
             if not any((pooling.kind == "counts") == (kind == "counts") for pooling in self.poolings.values()):
                 lines.append(f"encoders.{name}: no pooling fits it; add to poolings: {{{kind}: {{kind: {kind}}}}}")
         for name, dataset in self.datasets.items():
-            for path in [*dataset.files, *([dataset.labels.path] if dataset.labels else [])]:
+            for path in [*dataset.files, *([dataset.labels.path] if dataset.labels and dataset.labels.path else [])]:
                 if "{" in path or "}" in path:
                     lines.append(f"datasets.{name}: rename {path!r}: Snakemake keeps {{ and }} for itself")
         for i, row in enumerate(self.targets):
@@ -645,9 +682,9 @@ class Config(Strict):
         lines = []
         for name, dataset in self.datasets.items():
             for path in dataset.files:
-                if not Path(path).is_file():
+                if path != "-" and (not Path(path).exists() or Path(path).is_dir()):
                     lines.append(f"datasets.{name}.sequences: there is no file {path!r}")
-            if dataset.labels and not Path(dataset.labels.path).is_file():
+            if dataset.labels and dataset.labels.path and not Path(dataset.labels.path).is_file():
                 lines.append(f"datasets.{name}.labels.path: there is no file {dataset.labels.path!r}")
         for name, encoder in self.encoders.items():
             weights = getattr(encoder, "weights", None)

@@ -11,15 +11,14 @@ from typing import Literal
 import numpy as np
 import torch
 
+from airrformer.config import Dataset
 from airrformer.core import alphabet
 from airrformer.core.decoding import Written, sample
 from airrformer.core.devices import resolve_device
 from airrformer.core.transformer import Transformer
 from airrformer.core.weights import load_own
 from airrformer.errors import UserError
-from airrformer.parse.fasta import read_fasta
-from airrformer.parse.files import kind_of, read_text
-from airrformer.parse.table import read_table
+from airrformer.parse.records import Record, read_records
 from airrformer.paths import check_output, read_status, write_json, write_text
 from airrformer.progress import track
 from airrformer.receptors.regions import junction_of, number_chains
@@ -193,12 +192,10 @@ def read_reference(path: str | Path, what: What) -> list[str]:
         except KeyError:
             raise UserError(f"{path}: not a table of chains; name a chains.parquet of `airrformer parse`") from None
     else:
-        source = read_text(path)
-        if kind_of(source) == "fasta":
-            found = [record.sequence.upper() for record in read_fasta(source)]
-        else:
-            rows = [row.values or {} for row in read_table(source).rows]
-            found = [row[column].upper() for row in rows if column in row]
+        # Only how the file is read matters here; which receptor and chains it holds is not asked.
+        records = read_records(str(path), Dataset(sequences=str(path), receptor="TCR", chains=["TRB"])).records
+        fields = [record.fields for record in records if isinstance(record, Record)]
+        found = [text.upper() for row in fields if (text := row.get("sequence") or row.get(column))]
     if not any(found):
         raise UserError(f"{path}: holds no {what}; a table needs the column {column}")
     return [sequence for sequence in found if sequence]

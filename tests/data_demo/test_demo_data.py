@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from airrformer.receptors.genes import rebuild_chain
+from airrformer.receptors.germlines import rebuild_chain
 
 ROOT = Path(__file__).parents[2]
 DATA = ROOT / "data"

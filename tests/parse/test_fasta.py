@@ -1,23 +1,36 @@
+import bz2
 import gzip
+import os
+import threading
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from airrformer.config import Dataset
 from airrformer.errors import UserError
-from airrformer.parse.fasta import HeaderTemplate, check_unique, read_fasta
-from airrformer.parse.files import Text, kind_of, read_text
+from airrformer.parse.fasta import HeaderTemplate, SeenIds, read_fasta, read_fastq
+from airrformer.parse.files import Source
+from airrformer.parse.records import read_records
 
 
-def records_of(text: str):
-    return [(r.header, r.sequence) for r in read_fasta(Text("a.fasta", text))]
+@pytest.fixture
+def read(tmp_path):
+    """Records of bytes as a file; its source tells the notes."""
+
+    def of(data: bytes | str, name="a.fasta"):
+        path = tmp_path / name
+        path.write_bytes(data if isinstance(data, bytes) else data.encode())
+        source = Source(path)
+        return source, list(read_fasta(source))
+
+    return of
 
 
-def read(tmp_path, data: bytes, name="a.fasta"):
-    path = tmp_path / name
-    path.write_bytes(data)
-    source = read_text(path)
-    return source, read_fasta(source)
+@pytest.fixture
+def records_of(read):
+    return lambda text: [(r.header, r.sequence) for r in read(text)[1]]
 
 
 words = st.text("ACDEFGHIKLMNPQRSTVWY", min_size=1, max_size=200)
@@ -28,56 +41,68 @@ headers = st.text("abcXYZ019|/:.=*_- ", min_size=1, max_size=30).map(str.strip).
     st.lists(st.tuples(headers, words), min_size=1, max_size=8),
     st.integers(1, 90),
     st.sampled_from(["\n", "\r\n", "\r"]),
-    st.booleans(),
+    st.sampled_from([bytes, gzip.compress, bz2.compress, lambda data: pa.compress(data, "zstd", asbytes=True)]),
     st.booleans(),
 )
-def test_what_is_written_is_read_back(tmp_path_factory, records, width, line_end, zipped, mark):
+def test_what_is_written_is_read_back(tmp_path_factory, records, width, line_end, compress, mark):
     lines = []
     for header, sequence in records:
         lines += [f">{header}", *(sequence[i : i + width] for i in range(0, len(sequence), width))]
     data = (b"\xef\xbb\xbf" if mark else b"") + (line_end.join(lines) + line_end).encode()
-    path = tmp_path_factory.mktemp("fasta") / "file.txt"  # neither ending tells what is in it
-    path.write_bytes(gzip.compress(data) if zipped else data)
-    assert [(r.header, r.sequence) for r in read_fasta(read_text(path))] == records
+    path = tmp_path_factory.mktemp("fasta") / "file.txt"  # no ending tells what is in it
+    path.write_bytes(compress(data))
+    assert [(r.header, r.sequence) for r in read_fasta(Source(path))] == records
 
 
-def test_windows_and_unix_line_ends_give_the_same(tmp_path):
-    unix, records = read(tmp_path, b">a\nCASSF\n>b\nCASS\n")
-    windows, same = read(tmp_path, b">a\r\nCASSF\r\n>b\r\nCASS\r\n")
-    assert records == same and unix.text == windows.text
+def test_windows_and_unix_line_ends_give_the_same(read):
+    _, records = read(b">a\nCASSF\n>b\nCASS\n")
+    assert records == read(b">a\r\nCASSF\r\n>b\r\nCASS\r\n")[1]
 
 
-def test_stray_carriage_return_within_a_record(tmp_path):
-    assert [r.sequence for r in read(tmp_path, b">a\nCASS\rLGF\n")[1]] == ["CASSLGF"]
+def test_stray_carriage_return_within_a_record(records_of):
+    assert records_of(b">a\nCASS\rLGF\n") == [("a", "CASSLGF")]
 
 
-def test_wrapped_lines_and_blanks_are_joined():
+def test_wrapped_lines_and_blanks_are_joined(records_of):
     assert records_of(">a\n" + "C" * 60 + "\n" + "S" * 12 + "\n\n>b\nCA SS\tF\n") == [
         ("a", "C" * 60 + "S" * 12),
         ("b", "CASSF"),
     ]
 
 
-def test_comments_are_skipped_with_a_note():
-    source = Text("a.fasta", "# exported 2024\n;old\n>a\nCASSF\n")
-    assert [r.line for r in read_fasta(source)] == [3]
-    assert source.notes == ["a.fasta: 2 comment lines skipped"]
+def test_comments_are_skipped_with_a_note(read):
+    source, records = read("# exported 2024\n;old\n>a\nCASSF\n")
+    assert [r.line for r in records] == [3]
+    assert source.notes[0].endswith("a.fasta: 2 comment lines skipped")
 
 
-def test_other_text_before_the_first_header_names_the_line():
+def test_other_text_before_the_first_header_names_the_line(read):
     with pytest.raises(UserError, match=r"a.fasta: line 2: text before the first header: 'KKKK'"):
-        records_of("\nKKKK\n>a\nCASSF\n")
+        read("\nKKKK\n>a\nCASSF\n")
 
 
-def test_no_header_at_all_is_one_sentence():
-    with pytest.raises(UserError, match=r"a.fasta: no FASTA header .* 'CASSF'"):
-        kind_of(Text("a.fasta", "CASSF\n"))
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("CASSF\n", r"a.fasta: no FASTA header .* 'CASSF'"),
+        ("CASSF\nCASSLF\n", r"a.fasta: no FASTA header .* 'CASSF'"),
+        ("KKKK\n>a\nCASSF\n", "line 1: text before the first header: 'KKKK'"),
+        ('[{"barcode": "a", "cdr3": "CASSF"}]\n', "JSON is not read"),
+    ],
+)
+def test_what_is_no_fasta_is_one_sentence(tmp_path, text, words):
+    path = tmp_path / "a.fasta"
+    path.write_text(text)
+    with pytest.raises(UserError, match=words):
+        list(read_records(str(path), Dataset(sequences=str(path), receptor="TCR", chains=["TRB"])).records)
 
 
-def test_latin_1_is_read_with_a_note(tmp_path):
-    source, records = read(tmp_path, ">a café\nCASSF\n".encode("latin-1"))
-    assert records[0].header == "a café"
-    assert "byte 6 is not UTF-8" in source.notes[0]
+def test_latin_1_is_read_with_a_note(read):
+    source, records = read(">a café\nCASSF\n>b é\nCASSF\n".encode("latin-1"))
+    assert [r.header for r in records] == ["a café", "b é"]
+    assert source.notes[0].endswith("a.fasta: 2 lines are not UTF-8 and read as Latin-1")
+    source, records = read(">a café\nCASSF\n".encode("utf-16"))
+    assert records[0].header == "a café" and not source.notes
 
 
 @pytest.mark.parametrize(
@@ -87,30 +112,60 @@ def test_latin_1_is_read_with_a_note(tmp_path):
         (b" \n\n", "is empty"),
         (gzip.compress(b"", mtime=0), "is empty"),
         (gzip.compress(b">a\nCASSF\n" * 99, mtime=0)[:-9], "damaged"),
-        (b"PK\x03\x04\0\0", "no text file"),
+        (bz2.compress(b">a\nCASSF\n" * 99)[:-9], "damaged"),
+        (pa.compress(b">a\nCASSF\n" * 99, "zstd", asbytes=True)[:-9], "damaged"),
+        (gzip.compress(gzip.compress(b">a\nCASSF\n")), "decompress it once"),
+        (b"PK\x03\x04\0\0", "no text file but a zip archive or an Excel workbook"),
+        (b">a\0\nCASSF\n", "no text file"),
     ],
 )
-def test_files_that_are_no_text(tmp_path, data, words):
+def test_files_that_are_no_text(read, data, words):
     with pytest.raises(UserError, match=words) as error:
-        read(tmp_path, data)
+        read(data)
     assert "a.fasta" in str(error.value) and "\n" not in str(error.value)
 
 
 def test_a_missing_file(tmp_path):
     with pytest.raises(UserError, match="No such file"):
-        read_text(tmp_path / "none.fasta")
+        Source(tmp_path / "none.fasta")
 
 
-def test_repeated_ids_name_ids_and_lines():
-    source = Text("a.fasta", ">cl1\nCASSLGF\n>cl1\nCASRDTF\n")
-    with pytest.raises(UserError, match="repeated ids: 'cl1' on lines 1, 3"):
-        check_unique(source, read_fasta(source), whole_header=False)
+def test_a_pipe_is_read_twice(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=lambda: pipe.write_text(">a\nCASSF\n"))
+    writer.start()
+    assert list(Source(pipe).lines()) == list(Source(pipe).lines()) == [">a\n", "CASSF\n"]
+    writer.join()
 
 
-def test_colliding_first_words_say_exactly_that():
-    source = Text("a.fasta", ">PRED sample 1\nCASSLGF\n>PRED sample 2\nCASRDTF\n")
-    with pytest.raises(UserError, match="headers differ but their first words"):
-        check_unique(source, read_fasta(source), whole_header=False)
+def test_fastq(read, tmp_path):
+    path = tmp_path / "reads.fq"
+    path.write_text("@r1 x\nACGT\n+\n@@@@\n@r2\nAC\nGT\n+r2\nII\nII\n")
+    assert [tuple(r) for r in read_fastq(Source(path))] == [(1, "r1 x", "ACGT"), (5, "r2", "ACGT")]
+    path.write_text("@r1\nACGT\n+\nII\n")
+    with pytest.raises(UserError, match=r"reads\.fq: line 4: not a valid FASTQ file"):
+        list(read_fastq(Source(path)))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (">cl1\nCASSLGF\n>cl1\nCASRDTF\n", "repeated ids: 'cl1' on lines 1, 3; give every record"),
+        (
+            ">PRED sample 1\nCASSLGF\n>PRED sample 2\nCASRDTF\n",
+            "headers differ but their first words, which are the ids, repeat: 'PRED' on lines 1, 3",
+        ),
+        (">PRED x\nCASSLGF\n>PRED x\nCASRDTF\n", "repeated ids: 'PRED'"),
+    ],
+)
+def test_repeated_ids_name_ids_and_lines(read, text, words):
+    source, records = read(text)
+    seen = SeenIds(source, whole_header=False)
+    for record in records:
+        seen.add(record)
+    with pytest.raises(UserError, match=words):
+        seen.check()
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@ from Bio.Seq import Seq
 from hypothesis import given
 from hypothesis import strategies as st
 
-from airrformer.parse.nucleotides import looks_like_nucleotides, translate
+from airrformer.parse.nucleotides import Translation, looks_like_nucleotides, translate
 from airrformer.parse.residues import Rejected
 
 
@@ -26,9 +26,27 @@ def test_the_frame_that_stays_open_is_taken():
     translation = translate("TTGAACCC")  # frame 1 L N; frame 2 * T ; frame 3 E P
     assert (translation.frame, translation.sequence) == (1, "LN")
     translation = translate("CTGACTGTGCC")  # frame 1 L T V; shifted so that only frame 2 is closed
-    assert translation.frame == 1 and [frame for frame, _ in translation.others] == [3]
+    assert translation.frame == 1 and [frame for frame, _ in translation.others] == [3, -1, -2, -3]
     assert translate("TTAATGTGCC").frame == 1
     assert translate("TAATGTGCCAGC").frame == 2
+
+
+def test_the_frame_and_strand_of_the_junction_are_taken():
+    chain = "TAATGA" + "TGTGCCAGCAGTATACGGTCTTCTTACGAGCAGTACTTC" + "TGATAG"
+    found = translate(f"G{chain}", junction_aa="CASSIRSSYEQYF")
+    assert (found.frame, found.sequence) == (2, "CASSIRSSYEQYF")  # what the stops around it leave
+    opposite = str(Seq(chain).reverse_complement())
+    assert translate(opposite, junction_aa="CASSIRSSYEQYF") == Translation("CASSIRSSYEQYF", -1)
+    # AIRR's own example says rev_comp of sequences that run forward
+    assert translate(chain, reverse=True, junction_aa="CASSIRSSYEQYF").frame == 1
+    assert translate("GCTGGCACA", reverse=True).sequence == "CAS"
+
+
+def test_a_contig_with_stops_in_every_frame_gives_its_long_open_part():
+    domain = "GAA" * 95
+    found = translate(f"TAATTAATTAATTAA{domain}TGATTGATTGA")
+    assert found.part and any("E" * 95 in protein for _, protein in [(found.frame, found.sequence), *found.others])
+    assert not translate(domain).part
 
 
 @pytest.mark.parametrize(

@@ -1,59 +1,82 @@
 import pytest
 
 from airrformer.errors import UserError
-from airrformer.parse.files import Text, kind_of
+from airrformer.parse.files import Source
 from airrformer.parse.table import read_table
 
 
-def rows_of(text, columns=None):
-    return [(row.line, row.values) for row in read_table(Text("t.tsv", text), columns).rows]
+@pytest.fixture
+def rows_of(tmp_path):
+    def read(text):
+        path = tmp_path / "t.tsv"
+        path.write_text(text, newline="")
+        return [(line, values) for line, values, _ in read_table(Source(path)).dicts()]
+
+    return read
 
 
 @pytest.mark.parametrize("mark", ["\t", ",", ";"])
-def test_separators_are_found(mark):
+def test_separators_are_found(rows_of, mark):
     text = f"sequence_id{mark}junction_aa\na{mark}CASSF\n"
-    assert kind_of(Text("t", text)) == "table"
     assert rows_of(text) == [(2, {"sequence_id": "a", "junction_aa": "CASSF"})]
 
 
-def test_missing_values_are_left_out_and_never_residues():
-    for missing in ("", " ", "None", "nan", "NaN", "NA", "null", "<NA>"):
+def test_missing_values_are_left_out_and_never_residues(rows_of):
+    for missing in ("", " ", "None", "nan", "NaN", "NA", "null", "<NA>", "ND", "unresolved", "no data", ".", "-"):
         assert rows_of(f"sequence_id\tjunction_aa\na\t{missing}\n") == [(2, {"sequence_id": "a"})]
 
 
-def test_quoted_cells_comments_and_blank_lines_keep_line_numbers():
+def test_quoted_cells_comments_and_blank_lines_keep_line_numbers(rows_of):
     text = '# made today\nid,note\n\na,"two\nlines"\nb,"x,y"\n'
     assert rows_of(text) == [(4, {"id": "a", "note": "two\nlines"}), (6, {"id": "b", "note": "x,y"})]
 
 
-def test_ragged_rows_are_named_not_shifted():
-    assert rows_of("a\tb\n1\t2\t3\n1\n4\t5\n") == [(2, None), (3, None), (4, {"a": "4", "b": "5"})]
-
-
-def test_columns_are_renamed():
-    assert rows_of("TCR,cdr\nx,CASSF\n", {"receptor_id": "TCR", "junction_aa": "cdr"}) == [
-        (2, {"TCR": "x", "cdr": "CASSF", "receptor_id": "x", "junction_aa": "CASSF"})
+def test_a_quotation_mark_in_a_tsv_is_a_character(rows_of):
+    # MiXCR writes base qualities, VDJdb JSON; pandas puts quotes around lists of genes
+    text = 'id\tquality\tmeta\tv\na\t"FF\t{"x": 1}\t"TRBV1,TRBV2"\nb\t\t\t\n'
+    assert rows_of(text) == [
+        (2, {"id": "a", "quality": '"FF', "meta": '{"x": 1}', "v": "TRBV1,TRBV2"}),
+        (3, {"id": "b"}),
     ]
 
 
-@pytest.mark.parametrize(
-    ("columns", "words"),
-    [
-        ({"receptor_id": "TRC"}, "no column 'TRC'.*did you mean 'TCR'"),
-        ({"junction": "cdr"}, "unknown name 'junction'.*'junction_aa'"),
-    ],
-)
-def test_mistaken_column_maps(columns, words):
-    with pytest.raises(UserError, match=words):
-        rows_of("TCR,cdr\nx,CASSF\n", columns)
+def test_ragged_rows_are_named_not_shifted(rows_of):
+    assert rows_of("a\tb\n4\t5\n1\t2\t3\n1\n") == [(2, {"a": "4", "b": "5"}), (3, None), (4, None)]
 
 
-def test_repeated_column():
+def test_a_separator_at_the_end_of_a_line_makes_no_cell(rows_of):
+    assert rows_of("a\tb\n1\t2\t\n") == [(2, {"a": "1", "b": "2"})]
+
+
+def test_row_names_without_a_header_shift_nothing(rows_of):
+    # as R's write.table does
+    assert rows_of("a\tb\nr1\t1\t2\nr2\t3\t4\n") == [(2, {"a": "1", "b": "2"}), (3, {"a": "3", "b": "4"})]
+
+
+def test_two_header_lines_of_iedb_are_one(rows_of):
+    text = "Receptor,Chain 1,Chain 1\nIEDB IRI,Type,CDR3 Curated\nx,beta,CASSF\n"
+    assert rows_of(text) == [
+        (3, {"Receptor - IEDB IRI": "x", "Chain 1 - Type": "beta", "Chain 1 - CDR3 Curated": "CASSF"})
+    ]
+
+
+def test_a_header_after_a_mark_is_no_comment(rows_of):
+    assert rows_of("#count\tfreq\n3\t0.1\n") == [(2, {"count": "3", "freq": "0.1"})]
+
+
+def test_json_before_the_header_is_metadata(tmp_path):
+    path = tmp_path / "unit.csv"
+    path.write_text('"{""Run"": ""1"", ""Species"": ""mouse_C57BL/6""}"\nv_call,j_call\nA,B\n')
+    table = read_table(Source(path))
+    assert table.metadata == {"Run": "1", "Species": "mouse_C57BL/6"} and list(table.rows) == [(3, ["A", "B"])]
+
+
+def test_repeated_column(rows_of):
     with pytest.raises(UserError, match="'a' occurs twice"):
         rows_of("a,a\n1,2\n")
 
 
 @pytest.mark.parametrize("text", ['id,seq\n"a,CASSF\nb,CASSF\n', 'id,seq\n"a,CASSF\n"b,CASSF\n'])
-def test_a_quotation_mark_without_its_partner_swallows_no_rows(text):
+def test_a_quotation_mark_without_its_partner_swallows_no_rows(rows_of, text):
     with pytest.raises(UserError, match="line 2: not a valid table"):
         rows_of(text)

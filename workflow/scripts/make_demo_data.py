@@ -22,7 +22,7 @@ import anarcism
 from Bio.Seq import Seq
 
 from airrformer.paths import replacing, write_text
-from airrformer.receptors.genes import rebuild_chain
+from airrformer.receptors.germlines import rebuild_chain
 
 SEED = 7
 RECEPTORS_A_CLASS = 250

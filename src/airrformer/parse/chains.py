@@ -2,132 +2,381 @@
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from dataclasses import dataclass, field
 
 from airrformer.config import Dataset
-from airrformer.errors import UserError
 from airrformer.parse.nucleotides import MINIMUM_LETTERS, letters_of, looks_like_nucleotides, translate
 from airrformer.parse.records import Record, Rejection
-from airrformer.parse.residues import Rejected, clean_residues
-from airrformer.receptors.genes import Bounds, anchor_notes, germline_j, has_germline_v, rebuild_chain, standardise
-from airrformer.receptors.regions import Numbering, bare_cdr3, bounds_from_genes, junction_of, number_chains
+from airrformer.parse.residues import SHORTEST_CDR3, SHORTEST_DOMAIN, Rejected, clean_residues
+from airrformer.parse.survey import Facts
+from airrformer.receptors.genes import GeneCall, species_name, standardise
+from airrformer.receptors.germlines import Bounds, anchor_notes, germline_j, rebuild_chain
+from airrformer.receptors.numbering import Numbering
+from airrformer.receptors.regions import (
+    bare_cdr3,
+    bounds_from_genes,
+    bounds_from_germlines,
+    cut,
+    junction_of,
+    number_chains,
+    outside,
+)
 from airrformer.receptors.tables import CHAIN_LOCI, CHAIN_OF_LOCUS
-
-log = logging.getLogger(__name__)
-
-# A record of fewer residues is a junction or a CDR3, not a V domain; the longest antibody CDR3s have about 40.
-SHORTEST_DOMAIN = 50
-SHORTEST_CDR3 = 3
-HUMAN, MOUSE = "homosapiens", "musmusculus"
 
 _LOCUS_WORDS = {
     "A": ["TRA"], "ALPHA": ["TRA"], "B": ["TRB"], "BETA": ["TRB"], "G": ["TRG"], "GAMMA": ["TRG"],
     "D": ["TRD"], "DELTA": ["TRD"], "H": ["IGH"], "HEAVY": ["IGH"], "VH": ["IGH"], "K": ["IGK"], "KAPPA": ["IGK"],
     "VK": ["IGK"], "LAMBDA": ["IGL"], "L": ["IGK", "IGL"], "LIGHT": ["IGK", "IGL"], "VL": ["IGK", "IGL"],
+    "TCRA": ["TRA"], "TCRB": ["TRB"], "TCRG": ["TRG"], "TCRD": ["TRD"],
 }  # fmt: skip
-_PRODUCTIVE = {"t": True, "true": True, "1": True, "yes": True, "y": True, "productive": True,
-               "f": False, "false": False, "0": False, "no": False, "n": False, "unproductive": False}  # fmt: skip
+_YES = {"t", "true", "1", "1.0", "yes", "y", "productive", "functional", "in", "in-frame"}
+_NO = {"f", "false", "0", "0.0", "no", "n", "unproductive", "non-productive", "nonproductive", "out", "stop"}
+_NOT_NUMBERED = Numbering(None, {}, 0, "not numbered yet")
 
 
-@dataclass
+@dataclass(slots=True)
 class Chain:
     """A chain of a receptor, with the record that it came from. Fields as in ``receptors.tables.CHAIN_COLUMNS``."""
 
     record: Record
     sequence_aa: str
     loci: list[str]  # declared or told by the genes: one, or two for a light chain, or none
+    species: str
     v_call: str | None = None
     j_call: str | None = None
+    c_call: str | None = None
     junction_aa: str | None = None
     productive: bool | None = None
     chain: str | None = None
     bounds: Bounds | None = None
-    regions_by: str = "none"  # genes | numbering | cdr3_only | none
+    regions_by: str = "none"  # genes | germline | numbering | cdr3_only | none
     notes: list[str] = field(default_factory=list)
     other_frames: tuple[tuple[int, str], ...] = ()
-    species: str = "homosapiens"
+    open_part: bool = False  # every frame has a stop: it is a chain only if the part without one holds a V domain
 
     @property
     def locus(self) -> str | None:
         return self.loci[0] if len(self.loci) == 1 else None
 
 
-def build_chains(
-    records: list[Record], dataset: Dataset, workers: int, strict: bool = False
-) -> tuple[list[Chain], list[Rejection], list[str]]:
-    """Chains of the loci that the dataset asks for, in the order of the records; what is left out; and notes."""
-    changes: Counter[str] = Counter()
-    outcomes: list[Chain | Rejection] = []
-    conventions = {file: _convention([r for r in records if r.file == file]) for file in {r.file for r in records}}
-    species = {file: _species([r for r in records if r.file == file], dataset) for file in conventions}
-    for record in records:
-        try:
-            outcomes.append(_draft(record, dataset, conventions[record.file], species[record.file], changes, strict))
-        except Rejected as found:
-            outcomes.append(_reject(record, found))
-    chains = [outcome for outcome in outcomes if isinstance(outcome, Chain)]
-    _find_regions(chains, workers)
-    _treat_bare_cdr3s(chains, changes)
-    for i, outcome in enumerate(outcomes):
-        if isinstance(outcome, Chain):
+@dataclass
+class Account:
+    """What is counted over all files: changes (what -> records) and gene names.
+
+    ``genes``: file -> (column, given, kept, why) -> records.
+    """
+
+    changes: Counter[str] = field(default_factory=Counter)
+    genes: dict[str, Counter[tuple[str, str, str, str]]] = field(default_factory=dict)
+
+
+class ChainBuilder:
+    """Builds the chains of one file's records, batch by batch.
+
+    Args:
+        workers: threads for the numbering.
+        strict: reject what would be mended.
+        number: whether chains that germline residues do not fit are numbered; a description of a file does without.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        facts: Facts,
+        account: Account,
+        workers: int = 1,
+        strict: bool = False,
+        number: bool = True,
+    ) -> None:
+        self.dataset, self.facts, self.workers, self.strict, self.number = dataset, facts, workers, strict, number
+        self.changes = account.changes
+        self._genes = account.genes
+        self._asked = {locus for chain in dataset.chains for locus in CHAIN_LOCI[chain]}
+        self._rebuild = dataset.rebuild == "always" or (dataset.rebuild == "auto" and dataset.receptor == "TCR")
+
+    def build(self, records: list[Record | Rejection]) -> list[Chain | Rejection]:
+        """A chain or a rejection for each record, in order."""
+        outcomes: list[Chain | Rejection] = []
+        for record in records:
+            if isinstance(record, Rejection):
+                outcomes.append(record)
+                continue
             try:
-                _name_chain(outcome, dataset, changes)
+                outcomes.append(self._draft(record))
             except Rejected as found:
-                outcomes[i] = _reject(outcome.record, found)
-    chains = [outcome for outcome in outcomes if isinstance(outcome, Chain)]
-    rejected = [outcome for outcome in outcomes if isinstance(outcome, Rejection)]
-    notes = [f"{what}: {_of(count, 'record')}" for what, count in changes.items()]
-    notes += [f"{file}: the genes are read as those of mouse" for file, name in species.items() if name != HUMAN]
-    notes += [note for note in conventions.values() if note.startswith("cdr3_aa:") or note.startswith("junction_aa:")]
-    return chains, rejected, notes
+                outcomes.append(_reject(record, found))
+        self._find_regions([outcome for outcome in outcomes if isinstance(outcome, Chain)])
+        for i, outcome in enumerate(outcomes):
+            if isinstance(outcome, Chain):
+                try:
+                    self._finish(outcome)
+                except Rejected as found:
+                    outcomes[i] = _reject(outcome.record, found)
+        return outcomes
+
+    # ---------------------------------------------------------------------------------------------------- one record
+
+    def _draft(self, record: Record) -> Chain:
+        """What the record says by itself, before numbering. Raises ``Rejected``."""
+        fields = record.fields
+        chain = Chain(record, "", _declared_loci(fields.get("locus")), self._species(fields))
+        if "productive" in fields or self.dataset.unknown_productive == "reject":
+            chain.productive = self._productive(fields.get("productive"))
+        for flag, reason in (("is_cell", "not a cell"), ("high_confidence", "not of high confidence")):
+            if flag in fields and fields[flag].lower() in _NO:
+                raise Rejected(reason, fields[flag])
+        for name in ("v_call", "j_call", "c_call"):
+            if name in fields:
+                setattr(chain, name, self._gene(name, fields[name], chain))
+        if not chain.loci and (gene := chain.j_call or chain.v_call or chain.c_call):
+            # J before V: a delta chain may use a V gene such as TRAV29/DV5
+            chain.loci = [gene[:3]]
+        self._check_loci(chain)
+        if self.dataset.min_umis:
+            self._check_umis(fields)
+        chain.junction_aa = self._junction(record, chain)
+        if "sequence_aa" in fields or "sequence" in fields or "aligned" in fields:
+            chain.sequence_aa = self._residues(record, chain)
+            return chain
+        if not chain.junction_aa:
+            raise Rejected("no sequence")
+        if self._rebuild and self.facts.with_genes:
+            self._put_together(chain)
+        else:
+            chain.sequence_aa = chain.junction_aa
+        return chain
+
+    def _species(self, fields: dict[str, str]) -> str:
+        given = fields.get("species")
+        if given is None or self.dataset.species != "auto":
+            return self.facts.species
+        return species_name(given) or given
+
+    def _productive(self, value: str | None) -> bool | None:
+        word = value.lower() if value else ""
+        productive = True if word in _YES else False if word in _NO or word.startswith("no ") else None
+        if productive is False:
+            raise Rejected("not productive", value or "")
+        if productive is None and self.dataset.unknown_productive == "reject":
+            raise Rejected("not known to be productive", value or "")
+        return productive
+
+    def _gene(self, column: str, call: str, chain: Chain) -> str | None:
+        receptor = None if call[:2].upper() in ("IG", "TR", "TC") else self.dataset.receptor
+        found: GeneCall = standardise(call, receptor, chain.species, self.dataset.alleles)
+        if found.note:
+            chain.notes.append(found.note)
+        if found.symbol != call:
+            change = (column, call, found.symbol or "", found.why or "")
+            self._genes.setdefault(chain.record.file, Counter())[change] += 1
+        return found.symbol
+
+    def _check_loci(self, chain: Chain) -> None:
+        if chain.loci and not self._asked.intersection(chain.loci):
+            asked = ", ".join(self.dataset.chains)
+            raise Rejected(f"locus {'/'.join(chain.loci)} is not among the chains asked for ({asked})")
+
+    def _check_umis(self, fields: dict[str, str]) -> None:
+        umis = count_of(fields.get("umi_count") or fields.get("duplicate_count"))
+        if umis is not None and umis < self.dataset.min_umis:
+            raise Rejected(f"fewer than {self.dataset.min_umis} UMIs: ambient", str(umis))
+
+    def _residues(self, record: Record, chain: Chain) -> str:
+        fields = record.fields
+        name = "sequence_aa" if "sequence_aa" in fields else "sequence" if "sequence" in fields else "aligned"
+        text = fields[name]
+        if name == "aligned" or self.facts.molecules[name] == "nucleotide":
+            translation = translate(text, fields.get("rev_comp", "").lower() in _YES, chain.junction_aa)
+            self.changes[f"translated in frame {translation.frame}"] += 1
+            if translation.frame != 1:
+                chain.notes.append(f"translated in frame {translation.frame}")
+            chain.other_frames, chain.open_part = translation.others, translation.part
+            return translation.sequence
+        cleaned = clean_residues(text, self.strict)
+        if cleaned.changes:
+            for what in cleaned.changes:
+                self.changes[what] += 1
+            chain.notes += [f"{what}: {n}" for what, n in cleaned.changes.items() if what != "lower-case letters"]
+        sequence = cleaned.sequence
+        if len(sequence) >= MINIMUM_LETTERS and len(letters_of(text)) >= MINIMUM_LETTERS:
+            if looks_like_nucleotides([text])[0]:
+                raise Rejected("nucleotides among residues", text)
+        elif len(sequence) < SHORTEST_CDR3:
+            raise Rejected(f"fewer than {SHORTEST_CDR3} residues", text)
+        return sequence
+
+    def _put_together(self, chain: Chain) -> None:
+        """The V domain from germline residues and the junction. Raises ``Rejected`` where a gene has none."""
+        try:
+            rebuilt = rebuild_chain(chain.v_call or "", chain.junction_aa or "", chain.j_call or "", chain.species)
+        except ValueError as reason:
+            reasons = [note for note in chain.notes if note.startswith("gene ")] or [str(reason)]
+            raise Rejected(f"chain cannot be rebuilt: {reasons[0]}", chain.junction_aa or "") from None
+        self.changes["chain rebuilt from V gene, junction and J gene"] += 1
+        if rebuilt.note and "taken as" in rebuilt.note:
+            self.changes["gene completed with an allele that has residues"] += 1
+        chain.sequence_aa, chain.bounds, chain.regions_by = rebuilt.sequence_aa, rebuilt.bounds, "genes"
+        if rebuilt.note:
+            chain.notes.append(rebuilt.note)
+
+    def _junction(self, record: Record, chain: Chain) -> str | None:
+        """The junction with anchors, as given or completed from a CDR3; C104 and the J gene's F/W118 are added."""
+        fields = record.fields
+        column = "junction_aa" if "junction_aa" in fields else "cdr3_aa"
+        text = fields.get(column)
+        if text is None:
+            if "junction" not in fields:
+                return None
+            return self._translated_junction(fields["junction"])
+        cleaned = clean_residues(text, self.strict)
+        residues = cleaned.sequence
+        for what in cleaned.changes:
+            self.changes[what] += 1
+        if self.facts.anchors[column].see(record.line, residues):
+            if len(residues) < SHORTEST_CDR3:
+                raise Rejected(f"junction of fewer than {SHORTEST_CDR3} residues", text)
+            return residues
+        try:
+            anchor = germline_j(chain.j_call or "", chain.species).anchor
+        except ValueError:
+            anchor = "W" if chain.locus == "IGH" else "F"
+        return f"C{residues}{anchor}"
+
+    def _translated_junction(self, nucleotides: str) -> str:
+        letters = letters_of(nucleotides)
+        if len(letters) % 3:
+            raise Rejected(f"not productive: junction of {len(letters)} nucleotides is out of frame", nucleotides)
+        translation = translate(letters, frames=(1,))
+        self.changes["junction translated"] += 1
+        return translation.sequence
+
+    # ------------------------------------------------------------------------------------------------------- regions
+
+    def _find_regions(self, chains: list[Chain]) -> None:
+        """Bounds from the genes where they fit exactly; the rest is numbered, all at once."""
+        rest: list[Chain] = []
+        for chain in chains:
+            if len(chain.sequence_aa) < SHORTEST_DOMAIN:
+                if chain.bounds is None:
+                    self._treat_bare_cdr3(chain)
+                continue
+            if chain.bounds is None and chain.v_call and chain.j_call:
+                found = bounds_from_genes(
+                    chain.sequence_aa, chain.v_call, chain.junction_aa, chain.j_call, chain.species
+                )
+                if found:
+                    chain.bounds, chain.regions_by = found, "genes"
+                    chain.junction_aa = junction_of(chain.sequence_aa, found) or chain.junction_aa
+            if chain.bounds is None:
+                rest.append(chain)
+        if not rest:
+            return
+        for chain, numbering in zip(rest, self._numbered([chain.sequence_aa for chain in rest])):
+            self._take(chain, numbering)
+        # The open frame was not the right one where another open frame has a V domain.
+        again = [(c, frame, protein) for c in rest if c.bounds is None for frame, protein in c.other_frames]
+        for (chain, frame, protein), numbering in zip(again, self._numbered([protein for _, _, protein in again])):
+            if numbering.bounds and chain.bounds is None:
+                chain.sequence_aa = protein
+                chain.notes = [note for note in chain.notes if note != "no V domain found"]
+                chain.notes.append(f"translated in frame {frame}, which holds the V domain")
+                self._take(chain, numbering)
+
+    def _numbered(self, sequences: list[str]) -> list[Numbering]:
+        if self.number:
+            return number_chains(sequences, self.workers)
+        return [bounds_from_germlines(sequence) or _NOT_NUMBERED for sequence in sequences]
+
+    def _take(self, chain: Chain, numbering: Numbering) -> None:
+        if not numbering.bounds:
+            chain.notes.append(numbering.reason or "no V domain found")
+            if numbering.locus and not chain.loci:
+                chain.loci = [numbering.locus]
+            return
+        chain.bounds, chain.regions_by = numbering.bounds, numbering.by
+        if numbering.domains > 1:
+            chain.notes.append(f"{numbering.domains} V domains, the first is numbered")
+        self._compare_loci(chain, numbering.locus)
+        found = junction_of(chain.sequence_aa, numbering.bounds)
+        if chain.junction_aa and found and chain.junction_aa != found:
+            chain.notes.append(f"junction {chain.junction_aa} given, {found} found")
+        chain.junction_aa = found or chain.junction_aa
+        if found:
+            chain.notes += anchor_notes(found)
+
+    def _compare_loci(self, chain: Chain, locus: str | None) -> None:
+        """What was given against what numbering finds; a TRD chain may use V genes of TRA, and light is either."""
+        if locus is None or locus in chain.loci[:1]:
+            return
+        if not chain.loci or locus in chain.loci or {locus, *chain.loci} == {"IGK", "IGL"}:
+            chain.loci = [locus]
+        elif {locus, *chain.loci} != {"TRA", "TRD"}:
+            chain.notes.append(f"given as {chain.locus}, but looks like {locus}")
+            self.changes["locus differs from what numbering finds"] += 1
+            if self.dataset.locus_conflict == "correct":
+                chain.loci = [locus]
+
+    def _treat_bare_cdr3(self, chain: Chain) -> None:
+        """A short record is a junction, or a CDR3 where most of the file's short records do not run from C to F/W."""
+        given = chain.junction_aa == chain.sequence_aa
+        anchored = given or self.facts.bare_anchored
+        chain.bounds, chain.regions_by = bare_cdr3(chain.sequence_aa, anchored), "cdr3_only"
+        if anchored:
+            chain.junction_aa = chain.sequence_aa
+            chain.notes += anchor_notes(chain.sequence_aa)
+        chain.notes.append("junction only" if anchored else "CDR3 without anchors only")
+        self.changes["junction or CDR3 only, no whole chain"] += 1
+
+    # --------------------------------------------------------------------------------------------------- chain names
+
+    def _finish(self, chain: Chain) -> None:
+        """Which of the dataset's chains it is. Raises ``Rejected`` where it is none of them or cannot be told."""
+        conflict = next((note for note in chain.notes if " but looks like " in note), None)
+        if conflict and self.dataset.locus_conflict == "reject":
+            raise Rejected(f"chain {conflict}", chain.sequence_aa)
+        if chain.open_part and chain.bounds is None:
+            raise Rejected("not productive: a stop codon in every reading frame", chain.sequence_aa)
+        self._check_loci(chain)
+        if chain.loci:
+            chain.chain = CHAIN_OF_LOCUS[chain.loci[0]]
+        elif len(self.dataset.chains) == 1:
+            chain.chain = self.dataset.chains[0]
+            chain.loci = list(CHAIN_LOCI[chain.chain])
+            what = f"taken as {chain.chain}, the dataset's one chain"
+            chain.notes.append(what)
+            self.changes[what] += 1
+        else:
+            raise Rejected("chain cannot be told: no locus, no gene and no V domain", chain.sequence_aa)
+        if chain.bounds is None:
+            self.changes["no V domain found, regions unknown"] += 1
+        elif chain.regions_by != "cdr3_only":
+            self._leader_and_constant(chain)
+
+    def _leader_and_constant(self, chain: Chain) -> None:
+        assert chain.bounds is not None
+        around = outside(chain.sequence_aa, chain.bounds, chain.locus)
+        if not (around.before or around.after):
+            return
+        self.changes["leader before the V domain"] += around.leader
+        self.changes["constant region after the V domain"] += around.constant is not None and len(around.after) >= 5
+        chain.notes += around.notes
+        if self.dataset.leader_and_constant == "cut":
+            chain.sequence_aa, chain.bounds = cut(chain.sequence_aa, chain.bounds)
+            self.changes["residues outside the V domain cut off"] += 1
 
 
-def _of(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+def count_of(value: str | None) -> int | None:
+    """A count as text (``12`` or ``12.0``), or None where it is none."""
+    try:
+        number = float(value) if value else None
+    except ValueError:
+        return None
+    return int(number) if number is not None and 0 <= number < 2**62 else None
 
 
 def _reject(record: Record, found: Rejected) -> Rejection:
     return Rejection(record.file, record.line, record.id, found.reason, found.value)
-
-
-# -------------------------------------------------------------------------------------------------------- one record
-
-
-def _draft(
-    record: Record, dataset: Dataset, convention: str, species: str, changes: Counter[str], strict: bool
-) -> Chain:
-    """What the record says by itself, before numbering. Raises ``Rejected``."""
-    chain = Chain(record, "", _declared_loci(record.fields.get("locus")), species=species)
-    chain.productive = _productive(record.fields.get("productive"))
-    for name in ("v_call", "j_call"):
-        setattr(chain, name, _gene(record.fields.get(name), dataset, species, chain.notes))
-    if not chain.loci and (gene := chain.j_call or chain.v_call):
-        # J before V: a delta chain may use a V gene such as TRAV29/DV5
-        chain.loci = [gene[:3]]
-    _check_loci(chain.loci, dataset)
-    chain.junction_aa = _junction(record, chain, convention, strict)
-    if record.sequence is not None:
-        chain.sequence_aa = _residues(record, chain, changes, strict)
-        return chain
-    if not chain.junction_aa:
-        raise Rejected("no sequence")
-    if not record.rebuild:
-        chain.sequence_aa = chain.junction_aa
-        return chain
-    try:
-        rebuilt = rebuild_chain(chain.v_call or "", chain.junction_aa, chain.j_call or "", species)
-    except ValueError as reason:
-        reasons = [note for note in chain.notes if note.startswith("gene ")] or [str(reason)]
-        raise Rejected(f"chain cannot be rebuilt: {reasons[0]}", chain.junction_aa) from None
-    changes["chain rebuilt from V gene, junction and J gene"] += 1
-    if rebuilt.note and "taken as" in rebuilt.note:
-        changes["gene without an allele taken as *01"] += 1
-    chain.sequence_aa, chain.bounds, chain.regions_by = rebuilt.sequence_aa, rebuilt.bounds, "genes"
-    if rebuilt.note:
-        chain.notes.append(rebuilt.note)
-    return chain
 
 
 def _declared_loci(value: str | None) -> list[str]:
@@ -136,196 +385,11 @@ def _declared_loci(value: str | None) -> list[str]:
     word = value.strip().upper()
     if word in CHAIN_OF_LOCUS:
         return [word]
+    word = word.removeprefix("TCR_").removeprefix("BCR_")
+    if word == "LIGHT":
+        return ["IGK", "IGL"]
+    if word in CHAIN_LOCI or word in ("HEAVY",):
+        return list(CHAIN_LOCI.get(word, ("IGH",)))
     if word not in _LOCUS_WORDS:
-        raise Rejected(f"locus {value} is not known", value)
+        raise Rejected(f"locus {value[:40]} is not known", value)
     return list(_LOCUS_WORDS[word])
-
-
-def _check_loci(loci: list[str], dataset: Dataset) -> None:
-    asked = [locus for chain in dataset.chains for locus in CHAIN_LOCI[chain]]
-    if loci and not set(loci) & set(asked):
-        raise Rejected(f"locus {'/'.join(loci)} is not among the chains asked for ({', '.join(dataset.chains)})")
-
-
-def _productive(value: str | None) -> bool | None:
-    productive = _PRODUCTIVE.get(value.strip().lower()) if value else None
-    if productive is False:
-        raise Rejected("not productive", value or "")
-    return productive
-
-
-def _species(records: list[Record], dataset: Dataset) -> str:
-    """Human, unless clearly more of the V calls have germline residues in mouse: many names (TRBV19) are in both."""
-    calls = Counter(record.fields["v_call"] for record in records if "v_call" in record.fields)
-    if dataset.receptor == "antibody":
-        return HUMAN
-
-    def known(species: str) -> int:
-        return sum(count for call, count in calls.items() if has_germline_v(call, species))
-
-    return MOUSE if known(MOUSE) > known(HUMAN) + 0.1 * calls.total() else HUMAN
-
-
-def _gene(call: str | None, dataset: Dataset, species: str, notes: list[str]) -> str | None:
-    if not call:
-        return None
-    found = standardise(call, None if call.upper().startswith(("IG", "TR", "TC")) else dataset.receptor, species)
-    if found.note:
-        notes.append(found.note)
-    return found.symbol
-
-
-def _residues(record: Record, chain: Chain, changes: Counter[str], strict: bool) -> str:
-    text = record.sequence or ""
-    if record.molecule == "nucleotide":
-        translation = translate(text)
-        changes[f"translated in frame {translation.frame}"] += 1
-        if translation.frame != 1:
-            chain.notes.append(f"translated in frame {translation.frame}")
-        chain.other_frames = translation.others
-        return translation.sequence
-    if len(letters_of(text)) >= MINIMUM_LETTERS and looks_like_nucleotides([text])[0]:
-        raise Rejected("nucleotides among residues", text)
-    cleaned = clean_residues(text, strict)
-    for what in cleaned.changes:
-        changes[what] += 1
-    chain.notes += [f"{what}: {n}" for what, n in cleaned.changes.items() if what != "lower-case letters"]
-    if len(cleaned.sequence) < SHORTEST_CDR3:
-        raise Rejected(f"fewer than {SHORTEST_CDR3} residues", text)
-    return cleaned.sequence
-
-
-# --------------------------------------------------------------------------------------------------- junction or CDR3
-
-
-def _convention(records: list[Record]) -> str:
-    """Whether the junctions and CDR3s of a file have their anchors; a note that begins with the column's name.
-
-    ``junction_aa`` is taken at its word unless it clearly has none (AIRR: with anchors); ``cdr3_aa`` is without them
-    in AIRR, but many programs write junctions there. Raises ``UserError`` where one column mixes the two.
-    """
-    for column in ("junction_aa", "cdr3_aa"):
-        values = [(r, r.fields[column].upper()) for r in records if column in r.fields]
-        if not values:
-            continue
-        with_c = sum(value.startswith("C") for _, value in values) / len(values)
-        ends = sum(value.endswith(("F", "W")) for _, value in values) / len(values)
-        if len(values) >= 10 and 0.2 < with_c < 0.8:
-            a, b = (next((r, v) for r, v in values if v.startswith("C") == which) for which in (True, False))
-            raise UserError(
-                f"{a[0].file}: column {column} mixes junctions with C104 ({a[1]}, line {a[0].line}) and CDR3s without "
-                f"({b[1]}, line {b[0].line}); write all in one way"
-            )
-        if column == "junction_aa":
-            if len(values) >= 10 and with_c <= 0.2:
-                return "junction_aa: the values have no anchors; taken as CDR3s"
-            return "junction"
-        if with_c >= 0.8 and ends >= 0.8:
-            return "cdr3_aa: the values have their anchors; taken as junctions"
-    return "cdr3"
-
-
-def _junction(record: Record, chain: Chain, convention: str, strict: bool) -> str | None:
-    """The junction with anchors, as given or completed from a CDR3; C104 and the J gene's F/W118 are added."""
-    column = "junction_aa" if "junction_aa" in record.fields else "cdr3_aa"
-    text = record.fields.get(column)
-    if text is None:
-        return None
-    residues = clean_residues(text, strict).sequence
-    anchored = (column == "junction_aa") != convention.startswith(column)
-    if anchored:
-        if len(residues) < SHORTEST_CDR3:
-            raise Rejected(f"junction of fewer than {SHORTEST_CDR3} residues", text)
-        return residues
-    try:
-        anchor = germline_j(chain.j_call or "", chain.species).anchor
-    except ValueError:
-        anchor = "W" if chain.locus == "IGH" else "F"
-    return f"C{residues}{anchor}"
-
-
-# ------------------------------------------------------------------------------------------------------------ regions
-
-
-def _find_regions(chains: list[Chain], workers: int) -> None:
-    """Bounds from the genes where they fit exactly; the rest is numbered, all at once."""
-    for chain in chains:
-        if chain.bounds is None and chain.v_call and chain.j_call and chain.junction_aa:
-            chain.bounds = bounds_from_genes(
-                chain.sequence_aa, chain.v_call, chain.junction_aa, chain.j_call, chain.species
-            )
-            if chain.bounds:
-                chain.regions_by = "genes"
-    rest = [c for c in chains if c.bounds is None and len(c.sequence_aa) >= SHORTEST_DOMAIN]
-    if not rest:
-        return
-    log.info("numbering %s", _of(len({c.sequence_aa for c in rest}), "chain"))
-    for chain, numbering in zip(rest, number_chains([c.sequence_aa for c in rest], workers)):
-        if numbering:
-            _take(chain, numbering)
-    # The open frame was not the right one where another open frame has a V domain.
-    again = [(c, frame, protein) for c in rest if c.bounds is None for frame, protein in c.other_frames]
-    for (chain, frame, protein), numbering in zip(again, number_chains([p for _, _, p in again], workers)):
-        if numbering and chain.bounds is None:
-            chain.sequence_aa = protein
-            chain.notes.append(f"translated in frame {frame}, which holds the V domain")
-            _take(chain, numbering)
-
-
-def _take(chain: Chain, numbering: Numbering) -> None:
-    chain.bounds, chain.regions_by = numbering.bounds, "numbering"
-    if numbering.domains > 1:
-        chain.notes.append(f"{numbering.domains} V domains, the first is numbered")
-    if not chain.loci or (len(chain.loci) > 1 and numbering.locus in chain.loci):
-        chain.loci = [numbering.locus]
-    elif numbering.locus not in chain.loci:
-        if numbering.locus in ("IGK", "IGL") and chain.loci[0] in ("IGK", "IGL"):
-            chain.loci = [numbering.locus]
-        elif {numbering.locus, *chain.loci} != {"TRA", "TRD"}:  # they share V genes
-            chain.notes.append(f"given as {chain.locus}, but looks like {numbering.locus}")
-    found = junction_of(chain.sequence_aa, numbering.bounds)
-    if chain.junction_aa and found and chain.junction_aa != found:
-        chain.notes.append(f"junction {chain.junction_aa} given, {found} found")
-    chain.junction_aa = found or chain.junction_aa
-    if found:
-        chain.notes += anchor_notes(found)
-
-
-def _treat_bare_cdr3s(chains: list[Chain], changes: Counter[str]) -> None:
-    """Short records are junctions, or CDR3s where most of the file's short records do not run from C to F/W."""
-    for file in {chain.record.file for chain in chains}:
-        short = [
-            c for c in chains if c.record.file == file and c.bounds is None and len(c.sequence_aa) < SHORTEST_DOMAIN
-        ]
-        anchored = sum(c.sequence_aa[0] == "C" and c.sequence_aa[-1] in "FW" for c in short) * 2 >= len(short)
-        for chain in short:
-            given = chain.junction_aa == chain.sequence_aa
-            chain.bounds, chain.regions_by = bare_cdr3(chain.sequence_aa, anchored or given), "cdr3_only"
-            if anchored or given:
-                chain.junction_aa = chain.sequence_aa
-                chain.notes += anchor_notes(chain.sequence_aa)
-            chain.notes.append("junction only" if anchored or given else "CDR3 without anchors only")
-            changes["junction or CDR3 only, no whole chain"] += 1
-
-
-# -------------------------------------------------------------------------------------------------------- chain names
-
-
-def _name_chain(chain: Chain, dataset: Dataset, changes: Counter[str]) -> None:
-    """Which of the dataset's chains it is. Raises ``Rejected`` where it is none of them or cannot be told."""
-    _check_loci(chain.loci, dataset)
-    if chain.loci:
-        chain.chain = CHAIN_OF_LOCUS[chain.loci[0]]
-    elif len(dataset.chains) == 1:
-        chain.chain = dataset.chains[0]
-        chain.loci = list(CHAIN_LOCI[chain.chain])
-        what = f"taken as {chain.chain}, the dataset's one chain"
-        chain.notes.append(what)
-        changes[what] += 1
-    else:
-        raise Rejected("chain cannot be told: no locus, no gene and no V domain", chain.sequence_aa)
-    if any(" but looks like " in note for note in chain.notes):
-        changes["locus differs from what numbering finds"] += 1
-    if chain.bounds is None:
-        chain.notes.append("no V domain found")
-        changes["no V domain found, regions unknown"] += 1

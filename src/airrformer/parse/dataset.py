@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import os
+import re
+import time
 from collections import Counter
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from airrformer.config import Dataset
 from airrformer.errors import UserError
-from airrformer.parse.chains import Chain, build_chains
-from airrformer.parse.labels import read_labels, receptor_table
+from airrformer.parse.chains import Account, Chain, ChainBuilder, count_of
+from airrformer.parse.labels import LabelRow, read_labels, receptor_table
 from airrformer.parse.pairing import pair_chains
-from airrformer.parse.records import Input, Rejection, read_records
+from airrformer.parse.records import SAMPLE, Input, Record, Rejection, read_records
+from airrformer.parse.survey import survey
 from airrformer.paths import write_json
 from airrformer.receptors.tables import (
-    BOUND_COLUMNS,
     CHAIN_COLUMNS,
+    CHAIN_SCHEMA,
+    GENE_COLUMNS,
     REGIONS,
-    REJECTED_COLUMNS,
+    with_chain_types,
     write_chains,
     write_receptors,
     write_table,
@@ -30,31 +39,60 @@ from airrformer.versions import STAGE_VERSIONS
 
 log = logging.getLogger(__name__)
 
+_BATCH = 10_000  # records that are in memory as objects at a time
+_SECONDS_BETWEEN_LINES = 10
+_LONGEST_VALUE = 200  # characters of a value or an id in rejected.tsv
+_REGIONS_BY = ("genes", "germline", "numbering", "cdr3_only", "none")
+_REJECTED_SCHEMA = pa.schema(
+    [("file", pa.string()), ("line", pa.int64()), ("id", pa.string()), ("reason", pa.string()), ("value", pa.string())]
+)
+_PAIRING = ["receptor_id", "chain", "sequence_aa", "productive", "umi_count", "duplicate_count", "consensus_count",
+            "file", "line"]  # fmt: skip
+
 
 @dataclass(frozen=True)
 class Parsed:
-    """What the files hold. ``len(chains) + len(rejected)`` is the number of records in them.
+    """What the files hold. ``len(table) + len(rejected)`` is the number of records in them.
 
     Attributes:
-        chains: ``CHAIN_COLUMNS``, in the order of the input.
+        table: the chains that are kept, with ``CHAIN_SCHEMA``, in the order of the input.
         receptor_ids: receptors that have their chains, in the order of first appearance.
+        status: scirpy's word for the chains of each of them.
         rejected: ``REJECTED_COLUMNS``.
+        genes: ``GENE_COLUMNS``: what became of gene names that were not kept as given.
         notes: sentences on what was changed or is worth knowing.
         record_ids: receptor ids of all records, kept or not, in the order of the input.
-        regions_by: how the regions were found: genes, numbering, cdr3_only or none -> chains.
+        label_rows: labels and groups that stand in the sequence tables themselves.
+        formats: file -> what it is.
+        used: file -> our name -> its columns.
+        regions_by: how the regions were found -> chains.
     """
 
-    chains: pd.DataFrame
+    table: pa.Table
     receptor_ids: list[str]
+    status: list[str]
     rejected: pd.DataFrame
+    genes: pd.DataFrame
     notes: list[str]
     record_ids: dict[str, None]
+    label_rows: list[LabelRow]
     molecules: list[str]
+    formats: dict[str, str]
+    used: dict[str, dict[str, list[str]]]
     regions_by: dict[str, int]
+
+    @cached_property
+    def chains(self) -> pd.DataFrame:
+        """The chains as ``read_chains`` gives them."""
+        return with_chain_types(self.table.to_pandas())
+
+    @property
+    def records(self) -> int:
+        return self.table.num_rows + len(self.rejected)
 
 
 def parse_dataset(dataset: Dataset, output: str | Path, workers: int = 1, strict: bool = False) -> dict:
-    """Parse a dataset and write chains.parquet, receptors.parquet, rejected.tsv and parse.json into ``output``.
+    """Parse a dataset and write chains.parquet, receptors.parquet, rejected.tsv, genes.tsv and parse.json.
 
     Args:
         workers: threads for the numbering; changes nothing but the time.
@@ -67,8 +105,8 @@ def parse_dataset(dataset: Dataset, output: str | Path, workers: int = 1, strict
         UserError: see ``parse_files`` and ``labels.read_labels``. Nothing is written then.
     """
     parsed = parse_files(dataset.files, dataset, workers, strict)
-    labels = read_labels(dataset, parsed.record_ids) if dataset.labels else None
-    receptors = receptor_table(parsed.receptor_ids, dataset, labels)
+    labels = read_labels(dataset, parsed.record_ids, parsed.label_rows) if dataset.labels else None
+    receptors = receptor_table(parsed.receptor_ids, parsed.status, dataset, labels)
     notes = parsed.notes + (labels.notes if labels else [])
     if dataset.labels:
         without = int(
@@ -86,109 +124,278 @@ def parse_dataset(dataset: Dataset, output: str | Path, workers: int = 1, strict
     summary = {
         "version": STAGE_VERSIONS["parse"],
         "files": dataset.files,
+        "formats": parsed.formats,
         "molecule": " and ".join(parsed.molecules),
-        "records": len(parsed.chains) + len(parsed.rejected),
-        "chains": len(parsed.chains),
+        "records": parsed.records,
+        "chains": parsed.table.num_rows,
         "receptors": len(receptors),
-        "rejected": {str(k): int(v) for k, v in parsed.rejected["reason"].value_counts().items()},
+        "chain_status": dict(Counter(parsed.status).most_common()),
+        "rejected": reasons_of(parsed.rejected),
+        "genes_changed": len(parsed.genes),
         "notes": notes,
         "labels": labels.summary if labels else None,
         "classes": dict(classes),
         "numbered": {"by": parsed.regions_by},
     }
-    for note in notes:
-        log.info("%s", note)
     output = Path(output)
-    write_chains(parsed.chains, output / "chains.parquet")
+    write_chains(parsed.table, output / "chains.parquet")
     write_receptors(receptors, output / "receptors.parquet")
     write_table(parsed.rejected, output / "rejected.tsv")
+    write_table(parsed.genes, output / "genes.tsv")
     write_json(output / "parse.json", summary)
-    log.info(
-        "%d records: %d receptors with %d chains, %d rejected",
-        summary["records"], len(receptors), len(parsed.chains), len(parsed.rejected),
-    )  # fmt: skip
+    for line in account(summary):
+        log.info("%s", line)
     return summary
+
+
+def account(summary: dict) -> list[str]:
+    """The summary as lines for the screen: what was read, what was changed, and what was left out and why."""
+    lines = [f"{file}: {name}" for file, name in summary["formats"].items()]
+    lines += summary["notes"]
+    left = sum(summary["rejected"].values())
+    lines.append(
+        f"{summary['records']:,} records: {summary['receptors']:,} receptors with {summary['chains']:,} chains, "
+        f"{left:,} rejected"
+    )
+    lines += [f"  {count:,} {reason}" for reason, count in summary["rejected"].items()]
+    return lines
+
+
+def reasons_of(rejected: pd.DataFrame) -> dict[str, int]:
+    """Kinds of reasons, most frequent first -> how many records."""
+    return {str(kind): int(n) for kind, n in rejected["reason"].map(kind_of_reason).value_counts().items()}
+
+
+def kind_of_reason(reason: str) -> str:
+    """A reason without what is particular to a record.
+
+    >>> kind_of_reason("illegal character '1' at position 4")
+    'illegal character'
+    >>> kind_of_reason("chain cannot be rebuilt: no J gene given")
+    'chain cannot be rebuilt'
+    """
+    general = re.sub(r" '.*?'| at position \d+", "", reason.partition(": ")[0])
+    return re.sub(r"^locus .* is not known$", "locus is not known", general)
 
 
 def parse_input(path: str | Path, dataset: Dataset, workers: int | None = None, strict: bool = False) -> Parsed:
     """Parse new sequences as those of ``dataset`` (its receptor, chains, header template and columns), unlabelled.
 
     A FASTA file whose headers have not the template's form is read too: the first word is then the receptor's id. A
-    table that lacks the dataset's own columns is read under AIRR names. ``workers``: default, all CPUs.
+    table that lacks the dataset's own columns is read under the usual names. ``workers``: default, all CPUs.
     """
     return parse_files([str(path)], dataset, workers or os.cpu_count() or 1, strict, any_header=True)
 
 
 def parse_files(
-    files: list[str], dataset: Dataset, workers: int = 1, strict: bool = False, any_header: bool = False
+    files: list[str],
+    dataset: Dataset,
+    workers: int = 1,
+    strict: bool = False,
+    any_header: bool = False,
+    number: bool = True,
 ) -> Parsed:
-    """Files to chains of receptors.
+    """Files to chains of receptors. A file is read once, and only its tables are in memory, not its records.
+
+    Args:
+        number: whether chains that germline residues do not fit are numbered.
 
     Raises:
         UserError: a file cannot be read, ids repeat, the molecule is not what was declared, or no receptor is left.
     """
-    found = Input()
+    found = _Found(dataset)
     for file in files:
-        one = read_records(file, dataset, any_header)
-        found.records += one.records
-        found.rejected += one.rejected
-        found.notes += one.notes
-    chains, rejected, notes = build_chains(found.records, dataset, workers, strict)
-    chains, unpaired = pair_chains(chains, dataset)
-    everything = found.rejected + rejected + unpaired
-    total = len(found.records) + len(found.rejected)
-    assert total == len(chains) + len(everything), "a record was lost"
-    order = {file: i for i, file in enumerate(files)}
-    everything.sort(key=lambda r: (order[r.file], r.line))
-    if strict and everything:
-        first = everything[0]
+        found.read(file, workers, strict, any_header, number)
+    chains = pa.Table.from_batches(found.chains, CHAIN_SCHEMA)
+    pairing = pair_chains(with_chain_types(chains.select(_PAIRING).to_pandas()), dataset)
+    left = np.flatnonzero(~pairing.kept)
+    unpaired = (
+        chains.select(["file", "line", "sequence_id"]).take(pa.array(left)).rename_columns(["file", "line", "id"])
+    )
+    for name, texts in (("reason", pairing.reasons), ("value", pairing.values)):
+        unpaired = unpaired.append_column(name, pa.array([texts[i] for i in left.tolist()], pa.string()))
+    rejected = pa.Table.from_batches(found.rejected, _REJECTED_SCHEMA)
+    rejected = _in_order(pa.concat_tables([rejected, unpaired]).to_pandas(), found.formats)
+    chains = chains.filter(pa.array(pairing.kept))
+    assert found.records == chains.num_rows + len(rejected), "a record was lost"
+    if strict and len(rejected):
+        first = rejected.iloc[0]
         raise UserError(
-            f"{first.file}: line {first.line}: {first.id!r}: {first.reason} "
-            f"({len(everything)} of {total} records would be left out; --strict)"
+            f"{first['file']}: line {first['line']}: {first['id']!r}: {first['reason']} "
+            f"({len(rejected)} of {found.records} records would be left out; --strict)"
         )
-    if not chains:
-        raise UserError(_nothing_left(files, everything, total))
+    if not chains.num_rows:
+        raise UserError(_nothing_left(files, rejected, found.records))
+    receptor_ids = list(dict.fromkeys(chains["receptor_id"].to_pylist()))
     return Parsed(
-        chains=_chain_table(chains),
-        receptor_ids=list(dict.fromkeys(chain.record.receptor_id for chain in chains)),
-        rejected=pd.DataFrame([asdict(r) for r in everything], columns=list(REJECTED_COLUMNS)),
-        notes=found.notes + notes,
-        record_ids=dict.fromkeys(record.receptor_id for record in found.records),
-        molecules=sorted({record.molecule for record in found.records}),
-        regions_by={
-            how: sum(chain.regions_by == how for chain in chains) for how in ("genes", "numbering", "cdr3_only", "none")
-        },
+        table=chains,
+        receptor_ids=receptor_ids,
+        status=pairing.status.reindex(receptor_ids).tolist(),
+        rejected=rejected,
+        genes=found.gene_table(),
+        notes=found.notes
+        + [f"{what}: {_of(count, 'record')}" for what, count in found.account.changes.items() if count],
+        record_ids=found.record_ids,
+        label_rows=found.label_rows,
+        molecules=sorted(found.molecules),
+        formats=found.formats,
+        used=found.used,
+        regions_by={how: found.regions_by[how] for how in _REGIONS_BY},
     )
 
 
-def _nothing_left(files: list[str], rejected: list[Rejection], total: int) -> str:
-    counts = Counter(rejection.reason for rejection in rejected).most_common(3)
-    reasons = "; ".join(f"{reason} ({count})" for reason, count in counts)
-    first = f"the first is {rejected[0].id!r} on line {rejected[0].line}"
-    return f"{', '.join(files)}: no receptor is left of {total} records: {reasons}; {first}"
+def _in_order(rejected: pd.DataFrame, files: Iterable[str]) -> pd.DataFrame:
+    rank = rejected["file"].map({file: i for i, file in enumerate(files)})
+    order = np.lexsort((rejected["line"].to_numpy(), rank.to_numpy()))
+    return rejected.iloc[order].reset_index(drop=True)
 
 
-def _chain_table(chains: list[Chain]) -> pd.DataFrame:
-    columns: dict[str, list] = {name: [] for name in CHAIN_COLUMNS}
-    for chain in chains:
-        bounds = chain.bounds or {}
-        values = {
-            "receptor_id": chain.record.receptor_id,
-            "sequence_id": chain.record.fields.get("sequence_id", chain.record.id),
-            "locus": chain.locus,
-            "chain": chain.chain,
-            "sequence_aa": chain.sequence_aa,
-            "v_call": chain.v_call,
-            "j_call": chain.j_call,
-            "junction_aa": chain.junction_aa,
-            "productive": chain.productive,
-            "numbered": chain.bounds is not None,
-            "note": "; ".join(chain.notes) or None,
-        }
-        for region in REGIONS:
-            start, end = bounds.get(region, (None, None))
-            values |= {f"{region}_start": start, f"{region}_end": end}
-        for name in CHAIN_COLUMNS:
-            columns[name].append(values[name])
-    types = dict.fromkeys(BOUND_COLUMNS, "Int32") | {"productive": "boolean", "numbered": bool}
-    return pd.DataFrame({name: pd.Series(values, dtype=types.get(name, object)) for name, values in columns.items()})
+def _nothing_left(files: list[str], rejected: pd.DataFrame, total: int) -> str:
+    counts = rejected["reason"].value_counts()
+    reasons = "; ".join(f"{reason} ({count})" for reason, count in list(counts.items())[:3])
+    first = rejected.iloc[0]
+    return (
+        f"{', '.join(files)}: no receptor is left of {total} records: {reasons}; the first is {first['id']!r} on line "
+        f"{first['line']}"
+    )
+
+
+def _of(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+# --------------------------------------------------------------------------------------------------------- file by file
+
+
+@dataclass
+class _Found:
+    """What has been read so far."""
+
+    dataset: Dataset
+    chains: list[pa.RecordBatch] = field(default_factory=list)
+    rejected: list[pa.RecordBatch] = field(default_factory=list)
+    records: int = 0
+    record_ids: dict[str, None] = field(default_factory=dict)
+    label_rows: list[LabelRow] = field(default_factory=list)
+    molecules: set[str] = field(default_factory=set)
+    formats: dict[str, str] = field(default_factory=dict)
+    used: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    regions_by: Counter[str] = field(default_factory=Counter)
+    account: Account = field(default_factory=Account)
+
+    def read(self, file: str, workers: int, strict: bool, any_header: bool, number: bool) -> None:
+        """Read one file from end to end."""
+        opened = read_records(file, self.dataset, any_header)
+        self.formats[opened.path], self.used[opened.path] = opened.format, opened.used
+        head = list(itertools.islice(opened.records, SAMPLE))
+        facts = survey(opened.path, [record for record in head if isinstance(record, Record)], self.dataset)
+        self.molecules |= facts.present
+        builder = ChainBuilder(self.dataset, facts, self.account, workers, strict, number)
+        progress = _Progress(opened)
+        for batch in _batches(itertools.chain(head, opened.records), _BATCH):
+            self._add(builder.build(batch), batch)
+            progress.show(len(batch))
+        for anchors in facts.anchors.values():
+            anchors.check()
+        self.notes += opened.notes + facts.notes
+
+    def _add(self, outcomes: list[Chain | Rejection], batch: list[Record | Rejection]) -> None:
+        chains = [outcome for outcome in outcomes if isinstance(outcome, Chain)]
+        self.records += len(outcomes)
+        self.chains.append(_chain_batch(chains))
+        rejections = [outcome for outcome in outcomes if isinstance(outcome, Rejection)]
+        if rejections:
+            self.rejected.append(_rejected_batch(rejections))
+        self.regions_by.update(chain.regions_by for chain in chains)
+        if self.dataset.labels:
+            records = [record for record in batch if isinstance(record, Record)]
+            self.record_ids.update(dict.fromkeys(record.receptor_id for record in records))
+            self.label_rows += [
+                LabelRow(record.file, record.line, record.receptor_id, record.extra)
+                for record in records
+                if record.extra is not None
+            ]
+
+    def all_notes(self) -> list[str]:
+        changes = self.account.changes.items()
+        return self.notes + [f"{what}: {_of(count, 'record')}" for what, count in changes if count]
+
+    def gene_table(self) -> pd.DataFrame:
+        rows = [
+            (file, *change, count)
+            for file, changes in self.account.genes.items()
+            for change, count in sorted(changes.items(), key=lambda item: (item[0][0], -item[1], item[0]))
+        ]
+        return pd.DataFrame(rows, columns=list(GENE_COLUMNS))
+
+
+def _batches(items: Iterable, size: int) -> Iterator[list]:
+    iterator = iter(items)
+    while batch := list(itertools.islice(iterator, size)):
+        yield batch
+
+
+class _Progress:
+    """A line about every ten seconds: how far a file is read, and how long it will take."""
+
+    def __init__(self, opened: Input) -> None:
+        self._opened, self._start, self._last, self._count = opened, time.monotonic(), time.monotonic(), 0
+
+    def show(self, records: int) -> None:
+        self._count += records
+        now = time.monotonic()
+        if now - self._last < _SECONDS_BETWEEN_LINES:
+            return
+        self._last = now
+        share = self._opened.source.share_read() if self._opened.source else 0.0
+        left = f", {share:.0%} read, about {(now - self._start) * (1 - share) / share:,.0f} s left" if share else ""
+        log.info("%s: %s records%s", self._opened.path, f"{self._count:,}", left)
+
+
+def _chain_batch(chains: list[Chain]) -> pa.RecordBatch:
+    fields = [chain.record.fields for chain in chains]
+    bounds = [chain.bounds or {} for chain in chains]
+    columns: dict[str, list] = {
+        "receptor_id": [chain.record.receptor_id for chain in chains],
+        "sequence_id": [f.get("sequence_id") or chain.record.id for f, chain in zip(fields, chains)],
+        "locus": [chain.locus for chain in chains],
+        "chain": [chain.chain for chain in chains],
+        "sequence_aa": [chain.sequence_aa for chain in chains],
+        "v_call": [chain.v_call for chain in chains],
+        "j_call": [chain.j_call for chain in chains],
+        "c_call": [chain.c_call for chain in chains],
+        "junction_aa": [chain.junction_aa for chain in chains],
+        "cdr3_aa": [_cdr3(chain) for chain in chains],
+        "productive": [chain.productive for chain in chains],
+        "numbered": [chain.bounds is not None for chain in chains],
+        "note": ["; ".join(chain.notes) or None for chain in chains],
+        "file": [chain.record.file for chain in chains],
+        "line": [chain.record.line for chain in chains],
+    }
+    for name in ("umi_count", "duplicate_count", "consensus_count"):
+        columns[name] = [count_of(f[name]) if name in f else None for f in fields]
+    for region in REGIONS:
+        pairs = [b.get(region) for b in bounds]
+        columns[f"{region}_start"] = [pair[0] if pair else None for pair in pairs]
+        columns[f"{region}_end"] = [pair[1] if pair else None for pair in pairs]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(columns[name], CHAIN_SCHEMA.field(name).type) for name in CHAIN_COLUMNS], schema=CHAIN_SCHEMA
+    )
+
+
+def _cdr3(chain: Chain) -> str | None:
+    if chain.bounds and "cdr3" in chain.bounds:
+        start, end = chain.bounds["cdr3"]
+        return chain.sequence_aa[start:end]
+    return chain.junction_aa[1:-1] if chain.junction_aa else None
+
+
+def _rejected_batch(rejections: list[Rejection]) -> pa.RecordBatch:
+    def cut(text: str) -> str:
+        return text if len(text) <= _LONGEST_VALUE else f"{text[:_LONGEST_VALUE]}... ({len(text):,} characters)"
+
+    rows = [(r.file, r.line, cut(r.id), cut(r.reason), cut(r.value)) for r in rejections]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, kind.type) for column, kind in zip(zip(*rows), _REJECTED_SCHEMA)], schema=_REJECTED_SCHEMA
+    )

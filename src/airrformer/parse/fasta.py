@@ -1,19 +1,23 @@
-"""FASTA: records with the line that each begins on, and header templates.
+"""FASTA and FASTQ: records with the line that each begins on, and header templates.
 
-Own reader, because what it must do (name lines, skip comments before the first header, never glue stray text to a
-record) differs between versions of the common libraries.
+Own reader of FASTA, because what it must do (name lines, skip comments before the first header, never glue stray text
+to a record) differs between versions of the common libraries; FASTQ is Biopython's.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
+import zlib
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from Bio.SeqIO.QualityIO import FastqGeneralIterator
 
 from airrformer.errors import UserError
-from airrformer.parse.files import Text
+from airrformer.parse.files import Source
 
-# The fields that a header or a column can hold; a name that starts with "_" is read over.
+# The fields that a header or a column can hold, AIRR Rearrangement names; a name that starts with "_" is read over.
 FIELDS = (
     "receptor_id",
     "cell_id",
@@ -21,14 +25,19 @@ FIELDS = (
     "locus",
     "v_call",
     "j_call",
+    "c_call",
     "junction_aa",
     "cdr3_aa",
+    "junction",
     "productive",
+    "species",
+    "umi_count",
+    "duplicate_count",
+    "consensus_count",
 )
 
 
-@dataclass(frozen=True)
-class FastaRecord:
+class FastaRecord(NamedTuple):
     line: int
     header: str
     sequence: str
@@ -38,58 +47,119 @@ class FastaRecord:
         return self.header.split(maxsplit=1)[0] if self.header else ""
 
 
-def read_fasta(source: Text) -> list[FastaRecord]:
-    """The records of a FASTA text in order; sequence lines are joined, blanks within them taken out.
+def read_fasta(source: Source) -> Iterator[FastaRecord]:
+    """The records of a FASTA file in order; sequence lines are joined, blanks within them taken out.
 
     Lines that start with ``#`` or ``;`` are comments. Notes are added to ``source.notes``.
 
     Raises ``UserError`` for other text before the first header.
     """
-    records: list[FastaRecord] = []
     header, start, pieces, comments = None, 0, [], 0
-
-    def finish() -> None:
-        if header is not None:
-            records.append(FastaRecord(start, header, "".join(pieces)))
-
-    for number, line in enumerate(source.text.split("\n"), start=1):
-        if line.startswith(">"):
-            finish()
+    for number, line in enumerate(source.lines(), start=1):
+        first = line[0]
+        if first == ">":
+            if header is not None:
+                yield FastaRecord(start, header, "".join(pieces))
             header, start, pieces = line[1:].strip(), number, []
-        elif line.startswith(("#", ";")):
+        elif first == "#" or first == ";":
             comments += 1
         elif header is not None:
-            pieces.append("".join(line.split()))
+            line = line.strip()
+            pieces.append("".join(line.split()) if " " in line or "\t" in line else line)
         elif line.strip():
             raise UserError(
                 f"{source.path}: line {number}: text before the first header: {line.strip()[:40]!r}; "
                 "a record starts with a line '>id'"
             )
-    finish()
+    if header is not None:
+        yield FastaRecord(start, header, "".join(pieces))
     if comments:
         source.notes.append(f"{source.path}: {comments} comment line{'s' * (comments > 1)} skipped")
-    return records
 
 
-def check_unique(source: Text, records: list[FastaRecord], whole_header: bool) -> None:
-    """Raise ``UserError`` that names repeated ids and their lines. ``whole_header``: the id is not the first word."""
-    lines: dict[str, list[FastaRecord]] = {}
-    for record in records:
-        lines.setdefault(record.header if whole_header else record.first_word, []).append(record)
-    repeated = {name: found for name, found in lines.items() if len(found) > 1 and name}
-    if not repeated:
-        return
-    shown = "; ".join(
-        f"{name!r} on lines {', '.join(str(r.line) for r in found[:4])}{', ...' * (len(found) > 4)}"
-        for name, found in list(repeated.items())[:3]
-    )
-    more = f" and {len(repeated) - 3} more" if len(repeated) > 3 else ""
-    if not whole_header and all(len({r.header for r in found}) > 1 for found in repeated.values()):
-        raise UserError(
-            f"{source.path}: the headers differ but their first words, which are the ids, repeat: {shown}{more}; "
-            "give the header's form, such as id: '{receptor_id}|{locus}'"
+def read_fastq(source: Source) -> Iterator[FastaRecord]:
+    """The records of a FASTQ file; qualities are read over. Raises ``UserError`` where the file is none throughout."""
+    line = 1
+    # Counted here: sequences and qualities of old files are wrapped, and the library does not tell where it is.
+    lines = _Counted(source.lines())
+    records = FastqGeneralIterator(lines)
+    try:
+        for header, sequence, _ in records:
+            yield FastaRecord(line, header.strip(), sequence)
+            line = lines.number  # the library has read the next header
+    except ValueError as error:
+        raise UserError(f"{source.path}: line {lines.number}: not a valid FASTQ file: {error}") from None
+
+
+class _Counted:
+    """Lines as the library wants to read them, counted."""
+
+    def __init__(self, lines: Iterator[str]) -> None:
+        self._lines, self.number = lines, 0
+
+    def __iter__(self) -> Iterator[str]:
+        return self
+
+    def __next__(self) -> str:
+        line = next(self._lines)
+        self.number += 1
+        return line
+
+    def readline(self) -> str:
+        return next(self, "")
+
+    def read(self, size: int) -> str:
+        return ""  # asked for no characters, to see whether they would be text
+
+
+class SeenIds:
+    """Which ids a FASTA file has had, to name those that repeat."""
+
+    def __init__(self, source: Source, whole_header: bool) -> None:
+        self._source, self._whole = source, whole_header
+        # id -> line and checksum of the header of its first record, in one number: there may be millions
+        self._first: dict[str, int] = {}
+        self._repeated: dict[str, list[int]] = {}
+
+    def add(self, record: FastaRecord) -> bool:
+        """Note a record; whether its id is new."""
+        name = record.header if self._whole else record.first_word
+        this = record.line << 32 | zlib.crc32(record.header.encode())
+        first = self._first.setdefault(name, this)
+        if first == this or not name:
+            return True
+        self._repeated.setdefault(name, [first]).append(this)
+        return False
+
+    def count(self, record: FastaRecord) -> int:
+        """How many records have had the id of ``record`` so far."""
+        return len(self._repeated[record.header if self._whole else record.first_word])
+
+    def renamed(self) -> list[str]:
+        """A note on the ids that repeat, if there are any."""
+        count = len(self._repeated)
+        what = f"{self._source.path}: {count:,} id{'s' * (count > 1)} repeated; later ones are named id_2, id_3, ..."
+        return [what] if count else []
+
+    def check(self) -> None:
+        """Raise ``UserError`` that names repeated ids and their lines, if there are any."""
+        if not self._repeated:
+            return
+        shown = "; ".join(
+            f"{name[:60]!r} on lines {', '.join(str(line >> 32) for line in found[:4])}{', ...' * (len(found) > 4)}"
+            for name, found in list(self._repeated.items())[:3]
         )
-    raise UserError(f"{source.path}: repeated ids: {shown}{more}; give every record an id of its own")
+        more = f" and {len(self._repeated) - 3} more" if len(self._repeated) > 3 else ""
+        where = f"{self._source.path}: "
+        distinct = (len({entry & 0xFFFFFFFF for entry in found}) > 1 for found in self._repeated.values())
+        if not self._whole and all(distinct):
+            raise UserError(
+                f"{where}the headers differ but their first words, which are the ids, repeat: {shown}{more}; "
+                "give the header's form, such as id: '{receptor_id}|{locus}', or say repeated_ids: rename"
+            )
+        raise UserError(
+            f"{where}repeated ids: {shown}{more}; give every record an id of its own, or say repeated_ids: rename"
+        )
 
 
 class HeaderTemplate:

@@ -1,83 +1,158 @@
-"""From bytes to lines: gzip by content, encoding, line endings, and which kind of file it is."""
+"""From bytes to lines: compression by content, encoding, line ends. A file is read once and never held whole."""
 
 from __future__ import annotations
 
+import atexit
+import bz2
 import gzip
-import re
+import io
+import os
+import shutil
+import sys
+import tempfile
 import zlib
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-from typing import Literal
+
+import pyarrow as pa
 
 from airrformer.errors import UserError
 
 # How a table or a program writes that there is no value. Never residues, although N, O, N and E are letters too.
-MISSING = {"", "none", "nan", "na", "n/a", "null", "<na>"}
+MISSING = frozenset(
+    {"", "none", "nan", "na", "n/a", "null", "<na>", "nd", "unknown", "unresolved", "no data", "partial",
+     "region_not_covered", ".", "-"}
+)  # fmt: skip
 
-
-@dataclass
-class Text:
-    """The text of one file with ``\\n`` line ends, and what a reader should know about how it was read."""
-
-    path: str
-    text: str
-    notes: list[str] = field(default_factory=list)
+STDIN = "-"
+_HEAD = 1 << 16  # characters that are looked at before a reader is chosen
+_LONGEST_LINE = 1 << 26  # characters; a longer line is no table and no FASTA but fills the memory
+_NO_TEXT = {
+    b"PK\x03\x04": "a zip archive or an Excel workbook; unpack it, or save the sheet as CSV",
+    b"PAR1": "a Parquet file; save the table as TSV",
+    b"\x89HDF": "an HDF5 file; only AnnData (.h5ad) ones are read, and not from standard input",
+    b"\xd0\xcf\x11\xe0": "an old Excel workbook; save the sheet as CSV",
+    b"%PDF": "a PDF file",
+    b"BZh": "a bzip2 file within a compressed file",
+    b"\x1f\x8b": "a gzip file within a compressed file; decompress it once",
+}
 
 
 def is_missing(value: str | None) -> bool:
     return value is None or value.strip().lower() in MISSING
 
 
-def read_text(path: str | Path) -> Text:
-    """Read a plain or gzipped text file; the ending of its name does not matter.
+class Source:
+    """The lines of one text file, to be read once.
 
-    UTF-8 with or without a byte order mark, UTF-16 with one; anything else is read as Latin-1 with a note, which is
-    safe because residues and genes are ASCII. ``\\r\\n`` and a lone ``\\r`` end a line like ``\\n``.
+    Plain, gzip, bzip2 and Zstandard, told by the first bytes; ``-`` is standard input. UTF-8 with or without a byte
+    order mark and UTF-16 with one; a line that is neither is read as Latin-1 with a note, which is safe because
+    residues and genes are ASCII. ``\\r\\n`` and a lone ``\\r`` end a line like ``\\n``.
+
+    Attributes:
+        path: as the user gave it; ``stdin`` for standard input.
+        notes: sentences on how the file was read, complete when all lines are read.
+        head: the first lines, to tell what the file holds.
 
     Raises:
-        UserError: the file is missing, empty, a damaged gzip file or no text.
+        UserError: on opening or while reading: the file is missing, empty, damaged or no text.
     """
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: cannot read the file: {error.strerror}") from None
-    if data[:2] == b"\x1f\x8b":
+
+    def __init__(self, path: str | Path) -> None:
+        self.path = "stdin" if str(path) == STDIN else str(path)
+        self.notes: list[str] = []
+        self._odd_lines = 0
         try:
-            data = gzip.decompress(data)
+            self._raw = open(real_path(path), "rb")  # noqa: SIM115, closed with the last line
+            self._size = os.fstat(self._raw.fileno()).st_size
+            self._text = self._open()
+            self.head = self._read_head()
         except (OSError, EOFError, zlib.error) as error:
-            raise UserError(f"{path}: the gzip file is damaged: {error}") from None
-    notes = []
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        text = data.decode("utf-16", errors="replace")
-    else:
-        if b"\0" in data:
-            raise UserError(f"{path}: no text file; give FASTA, CSV or TSV, plain or gzipped")
+            raise self._failure(error) from None
+        if not any(line.strip() for line in self.head):
+            self._text.close()
+            raise UserError(f"{self.path}: the file is empty")
+
+    def _open(self) -> io.TextIOWrapper:
+        data = io.BufferedReader(self._raw, _HEAD)
+        magic = data.peek(4)[:4]
+        if magic[:2] == b"\x1f\x8b":
+            data = io.BufferedReader(gzip.GzipFile(fileobj=data), _HEAD)
+        elif magic[:3] == b"BZh":
+            data = io.BufferedReader(bz2.BZ2File(data), _HEAD)
+        elif magic == b"\x28\xb5\x2f\xfd":
+            data = io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(data, "r"), "zstd"), _HEAD)
+        start = data.peek(_HEAD)
+        for bytes_, what in _NO_TEXT.items():
+            if start.startswith(bytes_):
+                raise UserError(f"{self.path}: no text file but {what}")
+        if start[:2] in (b"\xff\xfe", b"\xfe\xff"):
+            return io.TextIOWrapper(data, encoding="utf-16", errors="replace", newline=None)
+        if b"\0" in start:
+            raise UserError(f"{self.path}: no text file; give FASTA, CSV or TSV, plain or compressed")
+        return io.TextIOWrapper(data, encoding="utf-8-sig", errors="surrogateescape", newline=None)
+
+    def _read_head(self) -> list[str]:
+        lines: list[str] = []
+        size = 0
+        while size < _HEAD and (line := self._next()):
+            lines.append(line)
+            size += len(line)
+        return lines
+
+    def _next(self) -> str:
+        line = self._text.readline(_LONGEST_LINE)
+        if len(line) == _LONGEST_LINE:
+            raise UserError(f"{self.path}: a line of more than {_LONGEST_LINE:,} characters; this is no table or FASTA")
+        return line if line.isascii() else self._decoded(line)
+
+    def _decoded(self, line: str) -> str:
         try:
-            text = data.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            notes.append(f"{path}: byte {error.start} is not UTF-8; read as Latin-1")
-            text = data.decode("latin-1")
-    if not text.strip():
-        raise UserError(f"{path}: the file is empty")
-    return Text(str(path), text.replace("\r\n", "\n").replace("\r", "\n"), notes)
+            line.encode()
+        except UnicodeEncodeError:
+            self._odd_lines += 1
+            return line.encode("utf-8", "surrogateescape").decode("latin-1")
+        return line
+
+    def lines(self) -> Iterator[str]:
+        """All lines with their ``\\n``; closes the file after the last."""
+        try:
+            yield from self.head
+            while line := self._next():
+                yield line
+        except (OSError, EOFError, zlib.error) as error:
+            raise self._failure(error) from None
+        finally:
+            self._text.close()
+        if self._odd_lines:
+            which = "1 line is" if self._odd_lines == 1 else f"{self._odd_lines:,} lines are"
+            self.notes.append(f"{self.path}: {which} not UTF-8 and read as Latin-1")
+
+    def share_read(self) -> float:
+        """How much of the file has been read, 0 to 1."""
+        return 1.0 if self._raw.closed else min(1.0, self._raw.tell() / max(1, self._size))
+
+    def _failure(self, error: Exception) -> UserError:
+        if isinstance(error, OSError) and error.errno:
+            return UserError(f"{self.path}: cannot read the file: {error.strerror}")
+        return UserError(f"{self.path}: the compressed file is damaged: {error}")
 
 
-def kind_of(source: Text) -> Literal["fasta", "table"]:
-    """FASTA where any line begins with ``>``, else a table where the first line has several columns.
-
-    Raises ``UserError`` for anything else, such as bare sequences without headers.
-    """
-    if re.search(r"^>", source.text, re.MULTILINE):
-        return "fasta"
-    if any(mark in first_line(source) for mark in "\t,;"):
-        return "table"
-    raise UserError(
-        f"{source.path}: no FASTA header (a line that starts with '>') and no table with columns found; "
-        f"the file starts with {first_line(source)[:40]!r}"
-    )
+def real_path(path: str | Path) -> str:
+    """The path to open: standard input and pipes are copied to a temporary file, to be read more than once."""
+    if str(path) == STDIN or Path(path).is_fifo():
+        return _copy(str(path))
+    return str(path)
 
 
-def first_line(source: Text) -> str:
-    """The first line that holds something and is no comment."""
-    lines = (line.strip("\n ") for line in source.text.split("\n"))
-    return next((line for line in lines if line.strip() and not line.startswith("#")), "")
+@cache
+def _copy(path: str) -> str:
+    with tempfile.NamedTemporaryFile(prefix="airrformer-", delete=False) as copy:
+        atexit.register(lambda: Path(copy.name).unlink(missing_ok=True))
+        if path == STDIN:
+            shutil.copyfileobj(sys.stdin.buffer, copy)
+        else:
+            with open(path, "rb") as pipe:
+                shutil.copyfileobj(pipe, copy)
+    return copy.name

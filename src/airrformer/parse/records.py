@@ -1,37 +1,48 @@
-"""From files of any format to records under our names, before anything is known about chains."""
+"""From files of any format to records under our names, one after the other, before anything is known about chains."""
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
+import re
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 from airrformer.config import Dataset
 from airrformer.errors import UserError
-from airrformer.parse.fasta import FastaRecord, HeaderTemplate, check_unique, read_fasta
-from airrformer.parse.files import Text, is_missing, kind_of, read_text
-from airrformer.parse.nucleotides import MINIMUM_LETTERS, letters_of, looks_like_nucleotides
-from airrformer.parse.table import Table, read_table
+from airrformer.parse.fasta import FastaRecord, HeaderTemplate, SeenIds, read_fasta, read_fastq
+from airrformer.parse.files import STDIN, Source, is_missing, real_path
+from airrformer.parse.formats import KNOWN, RESIDUES, Layout, layout_of, plain, with_header
+from airrformer.parse.h5ad import read_h5ad
+from airrformer.parse.table import SEPARATORS, Table, read_table
 
-Molecule = Literal["protein", "nucleotide"]
+# What concerns a whole file (its ids, its molecule, its convention for CDR3s) is told by so many of its records.
+SAMPLE = 10_000
+
+_GENE_IN_HEADER = re.compile(r"\b((?:TR[ABGD]|IG[HKL])[VJ]\d\S*)")
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Record:
-    """One FASTA record or one row of a table. ``fields`` holds no missing values; ``sequence`` is as in the file."""
+    """One FASTA record, or one chain of a row of a table.
+
+    Attributes:
+        id: what the user knows it by.
+        fields: our name -> value as in the file, without missing values; ``sequence`` and ``sequence_aa`` may hold
+            either molecule.
+        extra: columns that the dataset asks for beside ours (labels and groups).
+    """
 
     file: str
     line: int
     id: str
     receptor_id: str
     fields: dict[str, str]
-    sequence: str | None
-    molecule: Molecule
-    rebuild: bool = False  # the table has V and J genes: a chain without residues can be rebuilt
+    extra: dict[str, str] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Rejection:
     """A record that is left out, and why: a row of rejected.tsv."""
 
@@ -44,165 +55,276 @@ class Rejection:
 
 @dataclass
 class Input:
-    """What the files hold: ``len(records) + len(rejected)`` is the number of records in them."""
+    """One file, opened.
 
-    records: list[Record] = field(default_factory=list)
-    rejected: list[Rejection] = field(default_factory=list)
+    Attributes:
+        format: what the file is.
+        used: our name -> the columns that it is read from; empty for FASTA.
+        records: to be read once; the notes are complete when it is.
+    """
+
+    path: str
+    format: str
+    records: Iterator[Record | Rejection]
+    used: dict[str, list[str]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    source: Source | None = None
 
 
 def read_records(path: str, dataset: Dataset, any_header: bool = False) -> Input:
-    """Read one FASTA, CSV or TSV file.
+    """Open one file of any format and tell what it is by its content.
 
     Args:
         any_header: for new files of a trained model: where no header has the form that the dataset gives, or a table
-            has not its columns, the first word and AIRR names are taken instead; otherwise that is a mistake.
+            has not its columns, the first word and the usual names are taken instead; otherwise that is a mistake.
 
     Raises:
-        UserError: nothing of the file can be read as what it should be.
+        UserError: here or while the records are read: nothing of the file can be read as what it should be.
     """
-    source = read_text(path)
-    reader = _from_fasta if kind_of(source) == "fasta" else _from_table
-    found = reader(source, dataset, any_header)
-    found.notes[:0] = source.notes
-    return found
+    if path != STDIN and _is_hdf5(path):
+        return _from_h5ad(path, dataset)
+    source = Source(path)
+    kind = _kind_of(source)
+    if kind == "table":
+        return _from_table(source, dataset, any_header)
+    return _from_fasta(source, kind, dataset, any_header)
+
+
+def _is_hdf5(path: str) -> bool:
+    try:
+        with open(real_path(path), "rb") as file:
+            return file.read(8) == b"\x89HDF\r\n\x1a\n"
+    except OSError:
+        return False  # said where the file is opened for good
+
+
+def _kind_of(source: Source) -> Literal["FASTA", "FASTQ", "table"]:
+    """FASTA where the first line that is no comment begins with ``>``, FASTQ after ``@``; else a table with columns.
+
+    Raises ``UserError`` for anything else, such as bare sequences without headers.
+    """
+    lines = [line.strip("\n ") for line in source.head if line.strip()]
+    content = [line for line in lines if not line.startswith(("#", ";"))]
+    first = content[0] if content else lines[0].removeprefix("#")
+    headers = [line for line in content if line.startswith(">")]
+    if first.startswith(">"):
+        return "FASTA"
+    if first.startswith("@") and any(line.startswith("+") for line in content[2:]):
+        return "FASTQ"
+    if first[0] in "[{" and not (first[0] == "{" and len(content) > 1 and "," in content[1]):
+        raise UserError(f"{source.path}: JSON is not read; give the table (CSV or TSV) of the same records")
+    marks = [mark for mark in SEPARATORS if mark in first]
+    if marks and not (headers and not any(mark in headers[0] for mark in marks)):
+        return "table"
+    if headers:
+        return "FASTA"  # whose reader names the line that does not belong to it
+    if len(content) > 1 and plain(first) in KNOWN:
+        return "table"  # of one column
+    raise UserError(
+        f"{source.path}: no FASTA header (a line that starts with '>') and no table with columns found; "
+        f"the file starts with {first[:40]!r}"
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- FASTA
 
 
-def _from_fasta(source: Text, dataset: Dataset, any_header: bool) -> Input:
-    found = Input()
-    fasta = read_fasta(source)
+def _from_fasta(source: Source, kind: str, dataset: Dataset, any_header: bool) -> Input:
+    records = read_fastq(source) if kind == "FASTQ" else read_fasta(source)
+    head = list(itertools.islice(records, SAMPLE))
     template = HeaderTemplate(dataset.id) if dataset.id else None
-    if template and not any(template.fields_of(record.header) for record in fasta):
+    if template and not any(template.fields_of(record.header) for record in head):
         if not any_header:
             raise UserError(
-                f"{source.path}: line {fasta[0].line}: no header has the form {template.template!r}; "
-                f"the first is {fasta[0].header[:60]!r}"
+                f"{source.path}: line {head[0].line}: no header has the form {template.template!r}; "
+                f"the first is {head[0].header[:60]!r}"
             )
-        found.notes.append(
+        source.notes.append(
             f"{source.path}: no header has the form {template.template!r}; the first word is taken as the receptor's id"
         )
         template = None
-    check_unique(source, fasta, whole_header=template is not None)
-    molecule = _molecule_of(
-        source.path, [(r.line, r.first_word, r.sequence) for r in fasta], dataset.molecule, found.notes
+    if template is None and any(_GENE_IN_HEADER.search(record.header.partition(" ")[2]) for record in head):
+        source.notes.append(f"{source.path}: V and J genes are taken from the headers")
+    everything = itertools.chain(head, records)
+    return Input(
+        source.path,
+        kind,
+        _fasta_records(source, everything, template, dataset.repeated_ids == "rename"),
+        {},
+        source.notes,
+        source,
     )
-    for record in fasta:
-        fields = template.fields_of(record.header) if template else {"receptor_id": record.first_word}
-        if not record.header:
-            found.rejected.append(Rejection(source.path, record.line, "", "header without an id"))
-        elif fields is None:
-            reason = f"header has not the form {template.template}"
-            found.rejected.append(Rejection(source.path, record.line, record.first_word, reason, record.header))
-        else:
-            found.records.append(_fasta_record(source.path, record, fields, molecule))
-    return found
 
 
-def _fasta_record(path: str, record: FastaRecord, fields: dict[str, str], molecule: Molecule) -> Record:
-    fields = {name: value for name, value in fields.items() if not is_missing(value)}
-    receptor_id = fields.get("receptor_id") or fields.get("cell_id") or record.first_word
-    return Record(path, record.line, record.first_word, receptor_id, fields, record.sequence, molecule)
+def _fasta_records(
+    source: Source, records: Iterable[FastaRecord], template: HeaderTemplate | None, rename: bool
+) -> Iterator[Record | Rejection]:
+    seen = SeenIds(source, whole_header=template is not None)
+    for record in records:
+        line, header, _ = record
+        new = seen.add(record)
+        name = record.first_word
+        if not header:
+            yield Rejection(source.path, line, "", "header without an id")
+            continue
+        fields = template.fields_of(header) if template else _fields_of_words(header, name)
+        if fields is None:
+            reason = f"header has not the form {template.template}"  # type: ignore[union-attr]
+            yield Rejection(source.path, line, name, reason, header)
+            continue
+        if template:
+            fields = {ours: value for ours, value in fields.items() if not is_missing(value)}
+        fields["sequence"] = record.sequence
+        receptor_id = fields.get("receptor_id") or fields.get("cell_id") or name
+        if not new and rename:
+            receptor_id = f"{receptor_id}_{seen.count(record)}"
+        yield Record(source.path, line, name, receptor_id, fields)
+    if rename:
+        source.notes += seen.renamed()
+    else:
+        seen.check()
+
+
+def _fields_of_words(header: str, first_word: str) -> dict[str, str]:
+    """The id, and V and J genes where the rest of the header names them."""
+    if len(first_word) == len(header):
+        return {"receptor_id": first_word}
+    fields = {"receptor_id": first_word}
+    for gene in _GENE_IN_HEADER.findall(header[len(first_word) :]):
+        fields.setdefault("v_call" if gene[3] == "V" else "j_call", gene)
+    return fields
 
 
 # ------------------------------------------------------------------------------------------------------------- table
 
 
-def _from_table(source: Text, dataset: Dataset, any_header: bool) -> Input:
-    table, columns = _read_under_our_names(source, dataset, any_header)
-    rows = [row.values for row in table.rows if row.values is not None]
-    # cell_id joins the chains of a cell, but bulk repertoires leave it empty; then a rearrangement is a receptor.
-    names = [name for name in ("receptor_id", "cell_id", "sequence_id") if any(name in row for row in rows)]
-    if not table.rows:
-        raise UserError(f"{source.path}: the table has a header and no rows")
-    column, molecule, notes = _sequence_column(table, rows, dataset)
-    if columns != (dataset.columns or {}):
-        notes.append(f"{source.path}: has not the columns of the dataset; read under AIRR names")
-    if not names:
-        notes.append(
-            f"{source.path}: no column receptor_id, cell_id or sequence_id with values: each row is a receptor, its id "
-            "the file's name and the line; name a column under columns if there is one"
-        )
-    rebuild = {"v_call", "j_call"} <= set(table.header)
-    found = Input(notes=notes)
-    for row in table.rows:
-        if row.values is None:
-            reason = f"row has {len(row.cells)} cells, the header {len(table.header) - len(columns)}"
-            found.rejected.append(Rejection(source.path, row.line, row.cells[0], reason, "\t".join(row.cells)[:200]))
-            continue
-        receptor_id = row.values.get(names[0]) if names else f"{Path(source.path).name}:{row.line}"
-        identity = row.values.get("sequence_id") or receptor_id or ""
-        if receptor_id is None:
-            found.rejected.append(Rejection(source.path, row.line, identity, f"no {names[0]}"))
-            continue
-        sequence, kind = row.values.get(column), molecule
-        if sequence is None and column == "sequence_aa" and "sequence" in row.values:
-            sequence, kind = row.values["sequence"], "nucleotide"
-        found.records.append(Record(source.path, row.line, identity, receptor_id, row.values, sequence, kind, rebuild))
-    return found
-
-
-def _read_under_our_names(source: Text, dataset: Dataset, any_header: bool) -> tuple[Table, dict[str, str]]:
-    """The table and the column map that it was read with: a new file may have AIRR names instead of the dataset's."""
-    columns = dataset.columns or {}
+def _from_table(source: Source, dataset: Dataset, any_header: bool) -> Input:
+    table = read_table(source)
+    table = with_header(table) or table
+    notes = table.notes
+    columns = dataset.columns
     try:
-        return read_table(source, columns), columns
+        layout = layout_of(table, columns, dataset.format)
     except UserError:
         if not (any_header and columns):
             raise
-        return read_table(source), {}
-
-
-def _sequence_column(table: Table, rows: list[dict[str, str]], dataset: Dataset) -> tuple[str, Molecule, list[str]]:
-    """The column that holds the chains and what it holds; sequence_aa before sequence, as AIRR means them."""
-    notes: list[str] = []
-    for column in ("sequence_aa", "sequence"):
-        cells = [
-            (row.line, row.values.get("sequence_id", ""), row.values[column])
-            for row in table.rows
-            if row.values and column in row.values
-        ]
-        if cells:
-            return column, _molecule_of(table.path, cells, dataset.molecule, notes), notes
-    if not any("junction_aa" in row or "cdr3_aa" in row for row in rows):
-        raise UserError(
-            f"{table.path}: no column sequence_aa, sequence, junction_aa or cdr3_aa with values; "
-            f"name it under columns; there is {', '.join(filter(None, table.header))}"
-        )
-    return "sequence_aa", "protein", notes
-
-
-# ---------------------------------------------------------------------------------------------------------- molecule
-
-
-def _molecule_of(path: str, sequences: list[tuple[int, str, str]], declared: str, notes: list[str]) -> Molecule:
-    """What the file holds, by the letters of all its sequences, or as declared if the letters allow it.
-
-    ``sequences``: (line, id, letters).
-    """
-    nucleotides, letters = looks_like_nucleotides(text for _, _, text in sequences)
-    if declared == "protein":
-        if nucleotides and letters >= MINIMUM_LETTERS:
-            raise UserError(
-                f"{path}: residues were declared (molecule: protein), but all {letters} letters are nucleotides; "
-                "say molecule: nucleotide or auto"
-            )
-        return "protein"
-    if declared == "nucleotide":
-        counts = Counter(looks_like_nucleotides([text])[0] for _, _, text in sequences if letters_of(text))
-        if counts[False] > counts[True]:
-            line, name, text = next(s for s in sequences if letters_of(s[2]) and not looks_like_nucleotides([s[2]])[0])
-            raise UserError(
-                f"{path}: line {line}: nucleotides were declared (molecule: nucleotide), but {name!r} holds "
-                f"{letters_of(text)[:20]!r}; say molecule: protein or auto"
-            )
-        return "nucleotide"
-    if nucleotides and letters < MINIMUM_LETTERS:
+        layout = layout_of(table)
+        notes.append(f"{source.path}: has not the columns of the dataset; read as {layout.name}")
+    rows = table.rows
+    head = list(itertools.islice(rows, SAMPLE))
+    if not head:
+        raise UserError(f"{source.path}: the table has a header and no rows")
+    extra = _extra_columns(table, dataset)
+    identity = _identity(layout, [cells for _, cells in head if len(cells) == len(table.header)])
+    if identity is None:
         notes.append(
-            f"{path}: all letters could be nucleotides, but {letters} are too few to tell: kept as residues; "
-            "say molecule: nucleotide if they are not"
+            f"{source.path}: no column receptor_id, cell_id or sequence_id with values of their own: each row is a "
+            "receptor, its id the file's name and the line; name a column under columns if there is one"
         )
-        return "protein"
-    return "nucleotide" if nucleotides else "protein"
+    source.notes, notes[:0] = notes, source.notes  # one list, which the readers below add to
+    records = _table_records(table, itertools.chain(head, rows), layout, identity, extra)
+    return Input(source.path, layout.name, records, layout.used, source.notes, source)
+
+
+def _identity(layout: Layout, sample: list[list[str]]) -> str | None:
+    """Which of our names holds the receptor's id: one with values, and for ids of rows one without repetition.
+
+    ``cell_id`` joins the chains of a cell, but bulk repertoires leave it empty; then a rearrangement is a receptor.
+    """
+    if layout.rows_may_lack_id:
+        return "receptor_id"
+    first = layout.chains[0].positions
+    for name in ("receptor_id", "cell_id", "sequence_id"):
+        values = [v for cells in sample if not is_missing(v := next((cells[i] for i in first.get(name, ())), ""))]
+        if values and (name == "cell_id" or layout.name != "table" or len(set(values)) == len(values)):
+            return name
+    return None
+
+
+def _extra_columns(table: Table, dataset: Dataset) -> list[tuple[str, int]]:
+    """Columns of the table that hold labels and groups, where no other file has them."""
+    if dataset.labels is None or dataset.labels.path is not None:
+        return []
+    at = {name: i for i, name in enumerate(table.header)}
+    asked = [dataset.labels.column, *dataset.groups.values()]
+    return [(name, at[name]) for name in asked if name in at]
+
+
+def _table_records(
+    table: Table,
+    rows: Iterable[tuple[int, list[str]]],
+    layout: Layout,
+    identity: str | None,
+    extra: list[tuple[str, int]],
+) -> Iterator[Record | Rejection]:
+    path, width = table.path, len(table.header)
+    name = Path(path).name
+    species = {"species": table.metadata["Species"]} if "Species" in table.metadata else {}
+    plans = [(list(chain.positions.items()), {**species, **chain.fixed}, chain.suffix) for chain in layout.chains]
+    wide = len(plans) > 1
+    last = max(i for positions, _, _ in plans for _, places in positions for i in places)
+    short = 0
+    for line, cells in rows:
+        if last < len(cells) < width:
+            short += 1
+            cells = cells + [""] * (width - len(cells))
+        if len(cells) != width:
+            reason = f"row has {len(cells)} cells, the header {width}"
+            yield Rejection(path, line, cells[0], reason, "\t".join(cells))
+            continue
+        found: list[tuple[dict[str, str], str]] = []
+        for positions, fixed, suffix in plans:
+            fields = dict(fixed)
+            for ours, places in positions:
+                for i in places:
+                    if not is_missing(value := cells[i]):
+                        fields[ours] = value.strip()
+                        break
+            if layout.adapt:
+                fields = layout.adapt(fields)
+            if layout.split:
+                found += [(part, suffix) for part in layout.split(fields)]
+            elif not wide or any(residues in fields for residues in RESIDUES):
+                found.append((fields, suffix))
+        if not found:
+            yield Rejection(path, line, _first_id(cells, plans) or f"{name}:{line}", "no sequence")
+            continue
+        also = {column: value for column, i in extra if not is_missing(value := cells[i].strip())} if extra else None
+        for fields, suffix in found:
+            receptor_id = fields.get(identity) if identity else f"{name}:{line}"
+            if receptor_id is None and layout.rows_may_lack_id:
+                receptor_id = f"{name}:{line}"
+            record_id = fields.get("sequence_id") or receptor_id or ""
+            if receptor_id is None:
+                yield Rejection(path, line, record_id, f"no {identity}")
+                continue
+            yield Record(path, line, record_id, receptor_id + suffix, fields, also)
+    if short:
+        table.notes.append(f"{path}: {short:,} rows are shorter than the header, by columns that are not used")
+
+
+def _first_id(cells: list[str], plans) -> str | None:
+    places = dict(plans[0][0])
+    for name in ("receptor_id", "cell_id", "sequence_id"):
+        for i in places.get(name, ()):
+            if not is_missing(cells[i]):
+                return cells[i].strip()
+    return None
+
+
+# ------------------------------------------------------------------------------------------------------------ AnnData
+
+
+def _from_h5ad(path: str, dataset: Dataset) -> Input:
+    asked = [dataset.labels.column, *dataset.groups.values()] if dataset.labels and not dataset.labels.path else []
+
+    def records() -> Iterator[Record | Rejection]:
+        for row, fields in read_h5ad(path):
+            cell = fields.get("cell_id", "")
+            also = {name: fields[name] for name in asked if name in fields} or None
+            if not any(residues in fields for residues in RESIDUES):
+                yield Rejection(path, row, cell, "cell without a receptor")
+            else:
+                yield Record(path, row, fields.get("sequence_id", cell), cell, fields, also)
+
+    return Input(path, "AnnData", records())

@@ -24,8 +24,13 @@ from dataclasses import dataclass, field
 from airrformer.core.alphabet import AMINO_ACIDS
 from airrformer.parse.files import is_missing
 
+# A record of fewer residues is a junction or a CDR3, not a V domain; the longest antibody CDR3s have about 40.
+SHORTEST_DOMAIN = 50
+SHORTEST_CDR3 = 3
+
 REPLACED = {"B": "X", "J": "X", "O": "X", "Z": "X", "U": "C"}
 _ALLOWED = set(AMINO_ACIDS + "X")
+_PLAIN = re.compile(f"[{AMINO_ACIDS}]+")
 _NOT_PRODUCTIVE = re.compile(r"[*_~#]")
 
 
@@ -37,7 +42,10 @@ class Rejected(ValueError):
         self.reason, self.value = reason, value
 
 
-@dataclass
+_UNCHANGED: Counter[str] = Counter()
+
+
+@dataclass(slots=True)
 class Cleaned:
     """Residues of the twenty letters and X. ``changes``: what was done -> how many letters."""
 
@@ -55,6 +63,8 @@ def clean_residues(text: str | None, strict: bool = False) -> Cleaned:
     """
     if text is None or is_missing(text):
         raise Rejected("no sequence", text or "")
+    if _PLAIN.fullmatch(text):
+        return Cleaned(text, _UNCHANGED)
     sequence = "".join(text.split())
     changes: Counter[str] = Counter()
     if sequence != sequence.upper():

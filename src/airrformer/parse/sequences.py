@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pandas as pd
 from airrformer.config import Dataset
 from airrformer.errors import UserError
 from airrformer.parse.nucleotides import translate
-from airrformer.parse.records import Rejection, read_records
+from airrformer.parse.records import SAMPLE, Record, Rejection, read_records
 from airrformer.parse.residues import Rejected, clean_residues
+from airrformer.parse.survey import Facts, survey
 from airrformer.receptors.tables import REJECTED_COLUMNS
 
 
@@ -26,20 +28,22 @@ class Sequences:
 
 
 def read_sequences(path: str | Path) -> Sequences:
-    """Read a FASTA file or a table, plain or gzipped; nucleotides are translated, residues cleaned as ever.
+    """Read a FASTA file or a table, plain or compressed; nucleotides are translated, residues cleaned as ever.
 
     Raises ``UserError`` when the file cannot be read or nothing of it is left.
     """
     # Only how the file is read matters here; which receptor and chains it holds is not asked.
-    found = read_records(str(path), Dataset(sequences=str(path), receptor="TCR", chains=["TRB"]))
-    ids, sequences, rejected = [], [], list(found.rejected)
-    for record in found.records:
-        text = record.sequence or record.fields.get("junction_aa") or record.fields.get("cdr3_aa")
+    dataset = Dataset(sequences=str(path), receptor="TCR", chains=["TRB"])
+    opened = read_records(str(path), dataset)
+    head = list(itertools.islice(opened.records, SAMPLE))
+    facts = survey(opened.path, [record for record in head if isinstance(record, Record)], dataset)
+    ids, sequences, rejected = [], [], []
+    for record in itertools.chain(head, opened.records):
+        if isinstance(record, Rejection):
+            rejected.append(record)
+            continue
         try:
-            if record.molecule == "nucleotide" and record.sequence:
-                sequences.append(translate(text).sequence)
-            else:
-                sequences.append(clean_residues(text).sequence)
+            sequences.append(residues_of(record, facts))
             ids.append(record.id)
         except Rejected as reason:
             rejected.append(Rejection(record.file, record.line, record.id, reason.reason, reason.value))
@@ -50,4 +54,14 @@ def read_sequences(path: str | Path) -> Sequences:
         )
     rejected.sort(key=lambda r: r.line)
     table = pd.DataFrame([asdict(r) for r in rejected], columns=list(REJECTED_COLUMNS))
-    return Sequences(ids, sequences, table, found.notes)
+    return Sequences(ids, sequences, table, opened.notes + facts.notes)
+
+
+def residues_of(record: Record, facts: Facts) -> str:
+    """The residues of a record, or else its junction or CDR3 as given. Raises ``Rejected``."""
+    fields = record.fields
+    for name in ("sequence_aa", "sequence", "aligned", "junction_aa", "cdr3_aa", "junction"):
+        if name in fields:
+            nucleotides = name in ("aligned", "junction") or facts.molecules.get(name) == "nucleotide"
+            return translate(fields[name]).sequence if nucleotides else clean_residues(fields[name]).sequence
+    raise Rejected("no sequence")

@@ -1,78 +1,128 @@
-"""CSV and TSV: rows under our names, with the line of each; the separator is found from the header."""
+"""CSV and TSV: the header, and rows with the line that each begins on; the separator is found from the header."""
 
 from __future__ import annotations
 
 import csv
 import difflib
-import io
+import itertools
+import json
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from airrformer.errors import UserError
-from airrformer.parse.fasta import FIELDS
-from airrformer.parse.files import Text, first_line, is_missing
+from airrformer.parse.files import Source, is_missing
 
-# Columns that are read under their AIRR names, or under the names that `columns:` gives.
-COLUMNS = (*FIELDS, "sequence_aa", "sequence")
+csv.field_size_limit(1 << 26)
 
-
-@dataclass(frozen=True)
-class TableRow:
-    """``values``: our column name -> value, without the missing ones; None where the row is ragged."""
-
-    line: int
-    values: dict[str, str] | None
-    cells: list[str]
+SEPARATORS = "\t,;"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Table:
+    """``rows`` yields (line, cells) in order, once, blank rows left out; a row may have more or fewer cells.
+
+    Attributes:
+        header: names as in the file, those of two header lines joined by " - ".
+        metadata: what a JSON line before the header says (data units of OAS).
+    """
+
     path: str
     header: list[str]
-    rows: list[TableRow]
+    rows: Iterator[tuple[int, list[str]]]
+    metadata: dict[str, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+    def dicts(self) -> Iterator[tuple[int, dict[str, str] | None, list[str]]]:
+        """(line, column -> value without the missing ones, cells); None for the values of a ragged row."""
+        for line, cells in self.rows:
+            if len(cells) != len(self.header):
+                yield line, None, cells
+            else:
+                named = zip(self.header, cells)
+                yield line, {name: value.strip() for name, value in named if name and not is_missing(value)}, cells
 
 
-def read_table(source: Text, columns: dict[str, str] | None = None) -> Table:
-    """Read a table; every column stays available under its own name, and ours are added where ``columns`` says so.
+def read_table(source: Source) -> Table:
+    """Open a table; the first line that is neither blank nor a comment is its header.
 
-    A row with another number of cells than the header has ``values`` None.
-
-    Raises ``UserError`` for a repeated column name, an unknown name in ``columns`` or one that the file lacks.
+    Raises ``UserError`` for a repeated column name, and while rows are read for quotation marks that do not match.
     """
-    line = first_line(source)
-    delimiter = max("\t,;", key=line.count)
-    # Comment lines before the header are skipped as blank ones, so that line numbers stay true.
-    lines = source.text.split("\n")
-    for i, text in enumerate(lines):
-        if text.strip() and not text.startswith("#"):
+    skipped: list[str] = []
+    metadata: dict[str, str] = {}
+    header_line = ""
+    for line in source.head:
+        if _is_metadata(line):
+            metadata = _metadata(line)
+        elif line.strip() and not _is_comment(line):
+            header_line = line
             break
-        lines[i] = ""
-    reader = csv.reader(io.StringIO("\n".join(lines), newline=""), delimiter=delimiter, strict=True)
-    rows = _rows(reader, source.path)
+        skipped.append(line)
+    separator = max(SEPARATORS, key=header_line.count)
+    lines = itertools.chain(("\n" for _ in skipped), _bare(itertools.islice(source.lines(), len(skipped), None)))
+    rows = _tab_rows(lines) if separator == "\t" else _quoted_rows(lines, separator, source.path)
     _, header = next(rows)
     header = [name.strip() for name in header]
+    first = next(rows, None)
+    if first and "Chain 1" in header and len(first[1]) == len(header):
+        # IEDB: the first line of two has the groups of columns
+        header = [f"{group} - {name.strip()}" for group, name in zip(header, first[1])]
+        first = next(rows, None)
+    start = [first] if first else []
+    start += itertools.islice(rows, 4)
+    notes = []
+    if len(start) > 1 and all(len(cells) == len(header) + 1 and cells[-1].strip() for _, cells in start):
+        notes.append(f"{source.path}: rows have one cell more than the header; the first is taken as the row's name")
+        header.insert(0, "")
     named = [name for name in header if name]
     repeated = sorted({name for name in named if named.count(name) > 1})
     if repeated:
         raise UserError(f"{source.path}: column {repeated[0]!r} occurs twice in the header")
-    renamed = _check_columns(source.path, header, columns or {})
-    read = []
-    for number, cells in rows:
-        if len(cells) != len(header):
-            read.append(TableRow(number, None, cells))
-            continue
-        by_name = {name: value.strip() for name, value in zip(header, cells) if name and not is_missing(value)}
-        ours = {ours: by_name[theirs] for ours, theirs in renamed.items() if theirs in by_name}
-        read.append(TableRow(number, {**{k: v for k, v in by_name.items() if k not in renamed}, **ours}, cells))
-    return Table(source.path, [*header, *renamed], read)
+    rows = _trimmed(itertools.chain(start, rows), len(header))
+    return Table(source.path, header, rows, metadata, notes)
 
 
-def _rows(reader, path: str) -> Iterator[tuple[int, list[str]]]:
+def _is_comment(line: str) -> bool:
+    # VDJtools and TRUST4 write their header with a "#" before the first name.
+    return line.startswith("#") and not line.lower().startswith(("#count\t", "#cell_id\t", "#barcode\t"))
+
+
+def _is_metadata(line: str) -> bool:
+    return line.startswith(("{", '"{'))
+
+
+def _metadata(line: str) -> dict[str, str]:
+    try:
+        text = next(csv.reader([line]))[0] if line.startswith('"') else line
+        return {str(name): str(value) for name, value in json.loads(text).items()}
+    except (ValueError, csv.Error):
+        return {}
+
+
+def _bare(lines: Iterator[str]) -> Iterator[str]:
+    header = next(lines)
+    yield header.removeprefix("#")
+    yield from lines
+
+
+def _tab_rows(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
+    """Rows of a TSV, where a quotation mark is a character as others: base qualities and JSON hold single ones."""
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            cells = line.rstrip("\n").split("\t")
+            yield number, [_unquoted(cell) for cell in cells] if '"' in line else cells
+
+
+def _unquoted(cell: str) -> str:
+    return cell[1:-1].replace('""', '"') if len(cell) > 1 and cell[0] == cell[-1] == '"' else cell
+
+
+def _quoted_rows(lines: Iterator[str], separator: str, path: str) -> Iterator[tuple[int, list[str]]]:
     """Rows that are not blank, with the line that each begins on (a quoted cell may hold line ends)."""
+    reader = csv.reader(lines, delimiter=separator, strict=True)
     line = 1
     try:
         for cells in reader:
-            if cells and any(cell.strip() for cell in cells):
+            if any(cells) and any(cell.strip() for cell in cells):
                 yield line, cells
             line = reader.line_num + 1
     except csv.Error as error:
@@ -81,13 +131,12 @@ def _rows(reader, path: str) -> Iterator[tuple[int, list[str]]]:
         ) from None
 
 
-def _check_columns(path: str, header: list[str], columns: dict[str, str]) -> dict[str, str]:
-    for ours, theirs in columns.items():
-        if ours not in COLUMNS:
-            raise UserError(f"columns: unknown name {ours!r}{near(ours, COLUMNS)}")
-        if theirs not in header:
-            raise UserError(f"{path}: no column {theirs!r} (columns: {ours}){near(theirs, header)}")
-    return columns
+def _trimmed(rows: Iterator[tuple[int, list[str]]], width: int) -> Iterator[tuple[int, list[str]]]:
+    """A separator at the end of a line makes no cell."""
+    for line, cells in rows:
+        while len(cells) > width and not cells[-1].strip():
+            cells.pop()
+        yield line, cells
 
 
 def near(name: str, names: list[str] | tuple[str, ...]) -> str:

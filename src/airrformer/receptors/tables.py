@@ -18,21 +18,19 @@ from airrformer.paths import replacing
 
 REGIONS: tuple[str, ...] = ("fwr1", "cdr1", "fwr2", "cdr2", "fwr3", "cdr3", "fwr4")
 BOUND_COLUMNS: tuple[str, ...] = tuple(f"{region}_{end}" for region in REGIONS for end in ("start", "end"))
-CHAIN_COLUMNS: tuple[str, ...] = (
-    "receptor_id",
-    "sequence_id",
-    "locus",
-    "chain",
-    "sequence_aa",
-    "v_call",
-    "j_call",
-    "junction_aa",
-    "productive",
-    "numbered",
-    "note",
-    *BOUND_COLUMNS,
+# Column -> type. What is not AIRR's: chain (as the config names it), numbered (whether there are regions), note, and
+# the file and line that the record stands on.
+CHAIN_SCHEMA = pa.schema(
+    [(name, pa.string()) for name in ("receptor_id", "sequence_id", "locus", "chain", "sequence_aa")]
+    + [(name, pa.string()) for name in ("v_call", "j_call", "c_call", "junction_aa", "cdr3_aa")]
+    + [(name, pa.int64()) for name in ("umi_count", "duplicate_count", "consensus_count")]
+    + [("productive", pa.bool_()), ("numbered", pa.bool_()), ("note", pa.string())]
+    + [("file", pa.string()), ("line", pa.int64())]
+    + [(name, pa.int32()) for name in BOUND_COLUMNS]
 )
+CHAIN_COLUMNS: tuple[str, ...] = tuple(CHAIN_SCHEMA.names)
 REJECTED_COLUMNS: tuple[str, ...] = ("file", "line", "id", "reason", "value")
+GENE_COLUMNS: tuple[str, ...] = ("file", "column", "given", "kept", "reason", "records")
 
 # The chain names of the config and the loci that each stands for.
 CHAIN_LOCI: dict[str, tuple[str, ...]] = {
@@ -55,21 +53,19 @@ def write_table(table: pd.DataFrame, path: str | Path) -> None:
             table.to_csv(temporary, sep="\t", index=False, lineterminator="\n")
 
 
-def write_chains(table: pd.DataFrame, path: str | Path) -> None:
+def write_chains(table: pa.Table | pd.DataFrame, path: str | Path) -> None:
     """Write ``chains.parquet`` with fixed column types, also where a column is empty throughout."""
-    types = dict.fromkeys(CHAIN_COLUMNS, pa.string()) | {"productive": pa.bool_(), "numbered": pa.bool_()}
-    types |= dict.fromkeys(BOUND_COLUMNS, pa.int32())
-    _write_parquet(table, pa.schema(list(types.items())), path)
+    if isinstance(table, pd.DataFrame):
+        table = pa.Table.from_pandas(table, schema=CHAIN_SCHEMA, preserve_index=False)
+    with replacing(path) as temporary:
+        pq.write_table(table.cast(CHAIN_SCHEMA), temporary)
 
 
 def write_receptors(table: pd.DataFrame, path: str | Path) -> None:
     """Write ``receptors.parquet``: receptor_id, ``label`` (list of class names, or float), a string column a group."""
     label = pa.float64() if pd.api.types.is_float_dtype(table["label"]) else pa.list_(pa.string())
     types = dict.fromkeys(table.columns, pa.string()) | {"label": label}
-    _write_parquet(table, pa.schema(list(types.items())), path)
-
-
-def _write_parquet(table: pd.DataFrame, schema: pa.Schema, path: str | Path) -> None:
+    schema = pa.schema(list(types.items()))
     with replacing(path) as temporary:
         pq.write_table(pa.Table.from_pandas(table, schema=schema, preserve_index=False), temporary)
 
@@ -84,9 +80,15 @@ def _read_parquet(path: str | Path) -> pd.DataFrame:
 
 
 def read_chains(path: str | Path) -> pd.DataFrame:
-    """``chains.parquet`` with ``CHAIN_COLUMNS``; bounds are nullable integers."""
-    table = _read_parquet(path)
-    return table.astype({column: "Int32" for column in BOUND_COLUMNS})
+    """``chains.parquet`` with ``CHAIN_COLUMNS``; bounds and counts are nullable integers."""
+    return with_chain_types(_read_parquet(path))
+
+
+def with_chain_types(table: pd.DataFrame) -> pd.DataFrame:
+    """A table of chains with nullable types for what may be missing."""
+    counts = dict.fromkeys(("umi_count", "duplicate_count", "consensus_count"), "Int64")
+    bounds = dict.fromkeys(BOUND_COLUMNS, "Int32")
+    return table.astype({name: kind for name, kind in (counts | bounds).items() if name in table.columns})
 
 
 def read_receptors(path: str | Path) -> pd.DataFrame:

@@ -1,0 +1,174 @@
+"""What concerns a whole file: its molecule, its species, and whether its CDR3s have their anchors.
+
+Told by the first records of the file (``records.SAMPLE``), so that a file of any size is read once; what turns up later
+and does not agree is rejected record by record, or ends the parse where it would change what the rest means.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Literal
+
+from airrformer.config import Dataset
+from airrformer.errors import UserError
+from airrformer.parse.nucleotides import MINIMUM_LETTERS, letters_of, looks_like_nucleotides
+from airrformer.parse.records import Record
+from airrformer.parse.residues import SHORTEST_DOMAIN
+from airrformer.receptors.genes import HUMAN, MOUSE, species_name
+from airrformer.receptors.germlines import has_germline_v
+
+Molecule = Literal["protein", "nucleotide"]
+
+
+@dataclass
+class Anchors:
+    """How one column writes CDR3s, and whether it keeps to it.
+
+    ``with_anchors``: None where every value is told by itself (``cdr3_anchors: each``).
+    """
+
+    path: str
+    column: str
+    with_anchors: bool | None
+    note: str | None = None
+    counts: Counter[bool] = field(default_factory=Counter)
+    first: dict[bool, tuple[int, str]] = field(default_factory=dict)
+
+    def see(self, line: int, value: str) -> bool:
+        """Whether this value has its anchors, by the convention of the column."""
+        has = value.startswith("C")
+        self.counts[has] += 1
+        if has not in self.first:
+            self.first[has] = (line, value)
+        if self.with_anchors:
+            return True
+        # Also where the column has none: a CDR3 that runs from C to F or W is a junction among them.
+        return has and value.endswith(("F", "W"))
+
+    def check(self) -> None:
+        """Raise ``UserError`` where the column mixes junctions and CDR3s: all of the file has then been seen."""
+        total = self.counts.total()
+        if self.with_anchors is None or total < 10 or not 0.2 < self.counts[True] / total < 0.8:
+            return
+        (line_a, junction), (line_b, cdr3) = self.first[True], self.first[False]
+        raise UserError(
+            f"{self.path}: column {self.column} mixes junctions with C104 ({junction}, line {line_a}) and CDR3s "
+            f"without ({cdr3}, line {line_b}); write all in one way, or say cdr3_anchors: each"
+        )
+
+
+@dataclass
+class Facts:
+    """What was told about one file.
+
+    Attributes:
+        molecules: field -> what its letters are.
+        species: key of ``tidytcells``, where a record does not say itself.
+        anchors: field -> convention.
+        bare_anchored: whether short sequences are junctions.
+        with_genes: whether there are V and J genes, so that chains can be put together.
+        present: the molecules that its records are read from.
+    """
+
+    molecules: dict[str, Molecule]
+    species: str
+    anchors: dict[str, Anchors]
+    bare_anchored: bool
+    with_genes: bool
+    present: set[str]
+    notes: list[str]
+
+
+def survey(path: str, sample: list[Record], dataset: Dataset) -> Facts:
+    """Tell what a file holds by its first records.
+
+    Raises ``UserError`` where the molecule is not what was declared, or one column mixes junctions and CDR3s.
+    """
+    notes: list[str] = []
+    molecules = {name: _molecule(path, sample, name, dataset.molecule, notes) for name in ("sequence", "sequence_aa")}
+    anchors = {name: _anchors(path, sample, name, dataset.cdr3_anchors) for name in ("junction_aa", "cdr3_aa")}
+    notes += [found.note for found in anchors.values() if found.note]
+    species = _species(sample, dataset)
+    if species != HUMAN and dataset.species == "auto" and not any("species" in record.fields for record in sample):
+        notes.append(f"{path}: the genes are read as those of mouse")
+    present = {_source(record, molecules) for record in sample}
+    with_genes = all(any(name in record.fields for record in sample) for name in ("v_call", "j_call"))
+    return Facts(molecules, species, anchors, _bare_anchored(sample), with_genes, present, notes)
+
+
+def _source(record: Record, molecules: dict[str, Molecule]) -> str:
+    for name in ("sequence_aa", "sequence"):
+        if name in record.fields:
+            return molecules[name]
+    return "nucleotide" if "aligned" in record.fields else "protein"
+
+
+def _species(sample: list[Record], dataset: Dataset) -> str:
+    """Human, unless clearly more of the V calls have germline residues in mouse: many names (TRBV19) are in both."""
+    if dataset.species != "auto":
+        return species_name(dataset.species) or dataset.species
+    calls = Counter(record.fields["v_call"] for record in sample if "v_call" in record.fields)
+
+    def known(species: str) -> int:
+        return sum(count for call, count in calls.items() if has_germline_v(call, species))
+
+    return MOUSE if known(MOUSE) > known(HUMAN) + 0.1 * calls.total() else HUMAN
+
+
+def _anchors(path: str, sample: list[Record], column: str, declared: str) -> Anchors:
+    """``junction_aa`` is taken at its word unless it clearly has no anchors (AIRR: with them); ``cdr3_aa`` is without
+    them in AIRR, but many programs write junctions there."""
+    values = [record.fields[column].upper() for record in sample if column in record.fields]
+    if declared != "auto":
+        return Anchors(path, column, {"with": True, "without": False, "each": None}[declared])
+    junction = column == "junction_aa"
+    if not values:
+        return Anchors(path, column, junction)
+    with_c = sum(value.startswith("C") for value in values) / len(values)
+    ends = sum(value.endswith(("F", "W")) for value in values) / len(values)
+    if junction and len(values) >= 10 and with_c <= 0.2:
+        return Anchors(path, column, False, f"{path}: {column}: the values have no anchors; taken as CDR3s")
+    if not junction and with_c >= 0.8 and ends >= 0.8:
+        return Anchors(path, column, True, f"{path}: {column}: the values have their anchors; taken as junctions")
+    return Anchors(path, column, junction)
+
+
+def _bare_anchored(sample: list[Record]) -> bool:
+    """Whether at least half of the short sequences run from C to F or W."""
+    texts = [record.fields.get("sequence") or record.fields.get("sequence_aa") or "" for record in sample]
+    short = [text.upper() for text in texts if 0 < len(text) < SHORTEST_DOMAIN]
+    return sum(text.startswith("C") and text.endswith(("F", "W")) for text in short) * 2 >= len(short)
+
+
+def _molecule(path: str, sample: list[Record], name: str, declared: str, notes: list[str]) -> Molecule:
+    """What a field holds, by the letters of all its values, or as declared if the letters allow it."""
+    held = [record for record in sample if name in record.fields]
+    nucleotides, letters = looks_like_nucleotides(record.fields[name] for record in held)
+    if not held:
+        return "protein"
+    if declared == "protein":
+        if nucleotides and letters >= MINIMUM_LETTERS and name == "sequence":
+            raise UserError(
+                f"{path}: residues were declared (molecule: protein), but all {letters} letters are nucleotides; "
+                "say molecule: nucleotide or auto"
+            )
+        return "protein"
+    if declared == "nucleotide":
+        found = [(record, looks_like_nucleotides([record.fields[name]])[0]) for record in held]
+        odd = [record for record, fits in found if not fits and letters_of(record.fields[name])]
+        if len(odd) * 2 > len(held):
+            raise UserError(
+                f"{path}: line {odd[0].line}: nucleotides were declared (molecule: nucleotide), but {odd[0].id!r} "
+                f"holds {letters_of(odd[0].fields[name])[:20]!r}; say molecule: protein or auto"
+            )
+        return "nucleotide"
+    if nucleotides and letters < MINIMUM_LETTERS:
+        notes.append(
+            f"{path}: all letters could be nucleotides, but {letters} are too few to tell: kept as residues; "
+            "say molecule: nucleotide if they are not"
+        )
+        return "protein"
+    # one odd record (a protein among reads, or a typing error) does not change what the file is
+    fits = sum(looks_like_nucleotides([record.fields[name]])[0] for record in held) if not nucleotides else len(held)
+    return "nucleotide" if fits > 0.9 * len(held) else "protein"
