@@ -113,61 +113,105 @@ def _start(
 
 @app.command()
 def parse(
-    output: Output,
     inputs: Annotated[
-        list[Path] | None,
-        typer.Argument(metavar="[INPUT]...", help="FASTA or CSV/TSV files, plain or gzipped.", show_default=False),
+        list[str] | None,
+        typer.Argument(
+            metavar="[INPUT]...", help="FASTA, tables or AnnData; - for standard input.", show_default=False
+        ),
     ] = None,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Folder to write to.")] = None,
     config: Annotated[str | None, typer.Option("--config", "-c", help="config.yaml; with --dataset.")] = None,
     dataset: Annotated[str | None, typer.Option(help="Name of the dataset in the config.")] = None,
-    receptor: Annotated[Literal["TCR", "antibody"], typer.Option(help="What the sequences are.")] = "TCR",
+    describe: Annotated[bool, typer.Option("--describe", help="Say what the files are; write nothing.")] = False,
+    receptor: Annotated[
+        Literal["auto", "TCR", "antibody"], typer.Option(help="What the sequences are; auto: told by them.")
+    ] = "auto",
     chains: Annotated[
         str | None,
-        typer.Option(help="Chains of a receptor: TRA, TRB, TRG, TRD, heavy, light. Default: TRB or heavy."),
+        typer.Option(help="Chains of a receptor: TRA, TRB, TRG, TRD, heavy, light. Default: those in the files."),
     ] = None,
+    format: Annotated[str, typer.Option(help="What the tables are, where their header does not tell.")] = "auto",
     id: Annotated[str | None, typer.Option(help='FASTA header template, as "{receptor_id}|{locus}".')] = None,
     columns: Annotated[list[str] | None, typer.Option(help="Table columns: OURS=THEIRS,...")] = None,
     molecule: Annotated[Literal["auto", "protein", "nucleotide"], typer.Option(help="What the letters are.")] = "auto",
     missing_chain: Annotated[Literal["reject", "zero"], typer.Option(help="A receptor that lacks a chain.")] = "reject",
-    labels: Annotated[Path | None, typer.Option(help="CSV or TSV with one row a receptor and label.")] = None,
+    set: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Further keys of a dataset, as in config/README.md: species=mouse,min_umis=2,..."),
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="CSV or TSV with one row a receptor and label; default: the INPUT itself.")
+    ] = None,
     label_id: Annotated[str, typer.Option(help="Its column with the receptor's id.")] = "receptor_id",
-    label_column: Annotated[str, typer.Option(help="Its column with the class.")] = "label",
-    groups: Annotated[list[str] | None, typer.Option(help="Its group columns: NAME=COLUMN,...")] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="The column with the class; 'label' where --labels is given.")
+    ] = None,
+    groups: Annotated[list[str] | None, typer.Option(help="Group columns beside it: NAME=COLUMN,...")] = None,
     strict: Annotated[bool, typer.Option("--strict", help="Stop at the first record that would be rejected.")] = False,
     threads: Threads = None,
 ) -> None:
     """Read receptors: check them, translate, number, pair the chains, join the labels.
 
-    Writes chains.parquet, receptors.parquet, rejected.tsv and parse.json into the output folder. Every record is either
-    in the tables or, with a reason, in rejected.tsv.
+    Writes chains.parquet, receptors.parquet, rejected.tsv, genes.tsv and parse.json into the output folder. Every
+    record is either in the tables or, with a reason, in rejected.tsv.
 
     \b
     Examples:
+      airrformer parse --describe filtered_contig_annotations.csv
+      airrformer parse filtered_contig_annotations.csv --output results/cells
       airrformer parse heavy.fasta light.fasta --receptor antibody --chains heavy,light \\
         --id "{receptor_id}|{locus}" --labels labels.tsv --output results/mine
+      zcat clones.tsv.gz | airrformer parse - --chains TRB --output results/clones
       airrformer parse --config config/config.yaml --dataset sars2_tcr --output results/sars2_tcr
     """
     if bool(inputs) == (config is not None) or (config is None) != (dataset is None):
         raise typer.BadParameter("give either INPUT files, or --config with --dataset", param_hint="INPUT")
+    if (output is None) != describe:
+        raise typer.BadParameter("give either a folder to write to, or --describe", param_hint="--output")
     if config is None:
         dataset = "input"
-        chosen = {
-            "sequences": [str(path) for path in inputs or []],
-            "id": id,
-            "columns": _pairs(columns, "--columns") or None,
-            "molecule": molecule,
-            "receptor": receptor,
-            "chains": chains.split(",") if chains else ["TRB" if receptor == "TCR" else "heavy"],
-            "missing_chain": missing_chain,
-            "labels": {"path": str(labels), "id": label_id, "column": label_column} if labels else None,
-            "groups": _pairs(groups, "--groups"),
-        }
-        loaded = _load({"datasets": {dataset: chosen}}, check_files=True)
+        loaded = _load_inputs(
+            inputs or [],
+            receptor=receptor,
+            chains=chains,
+            settings={
+                "format": format,
+                "id": id,
+                "columns": _pairs(columns, "--columns") or None,
+                "molecule": molecule,
+                "missing_chain": missing_chain,
+                "labels": {
+                    "path": str(labels) if labels else None, "id": label_id, "column": label_column or "label",
+                } if labels or label_column else None,
+                "groups": _pairs(groups, "--groups"),
+                **_pairs(set, "--set"),
+            },
+        )  # fmt: skip
     else:
         loaded = _load(config, dataset=dataset)
+    if describe:
+        from airrformer.parse.describe import describe as described
+
+        typer.echo(described(loaded.datasets[dataset]))
+        return
     from airrformer.parse import parse_dataset
 
     parse_dataset(loaded.datasets[dataset], output, workers=threads or os.cpu_count() or 1, strict=strict)
+
+
+def _load_inputs(inputs: list[str], receptor: str, chains: str | None, settings: dict):
+    """A config of one dataset, ``input``; the files tell which receptor and chains it has, where that is not said."""
+    settings = {"sequences": inputs, **settings}
+    known = ({} if receptor == "auto" else {"receptor": receptor}) | ({"chains": chains.split(",")} if chains else {})
+    if "receptor" not in known and "chains" in known:
+        known["receptor"] = "antibody" if {"heavy", "light"} & {*known["chains"]} else "TCR"
+    if "chains" in known:
+        return _load({"datasets": {"input": {**settings, **known}}}, check_files=True)
+    # once with any chain, so that mistakes in the other settings are said first
+    _load({"datasets": {"input": {**settings, "receptor": "TCR", "chains": ["TRB"]}}}, check_files=True)
+    from airrformer.parse.describe import guess_chains
+
+    return _load({"datasets": {"input": {**settings, **guess_chains(inputs, {**settings, **known})}}})
 
 
 @app.command()

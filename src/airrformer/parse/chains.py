@@ -307,7 +307,7 @@ class ChainBuilder:
 
     def _compare_loci(self, chain: Chain, locus: str | None) -> None:
         """What was given against what numbering finds; a TRD chain may use V genes of TRA, and light is either."""
-        if locus is None or locus in chain.loci[:1]:
+        if locus is None or chain.loci == [locus]:
             return
         if not chain.loci or locus in chain.loci or {locus, *chain.loci} == {"IGK", "IGL"}:
             chain.loci = [locus]

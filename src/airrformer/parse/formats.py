@@ -60,7 +60,7 @@ AIRR: Names = {
 }
 # What the other tools, and people, call the same.
 LONG: Names = {
-    "receptor_id": (*AIRR["receptor_id"], "tcrid", "antibodyid", "clonotypeid"),
+    "receptor_id": (*AIRR["receptor_id"], "tcrid", "antibodyid", "clonotypeid", "therapeutic"),
     "cell_id": (*AIRR["cell_id"], "barcode", "cellbarcode", "cellindex", "tagvaluecell", "cell"),
     "sequence_id": (*AIRR["sequence_id"], "contigid", "seqid", "cloneid", "id", "name", "antibodyname"),
     "locus": (*AIRR["locus"], "chain", "chaintype", "topchains", "gene"),
