@@ -230,7 +230,7 @@ def test_airr_table_without_residues_is_rebuilt(tmp_path):
         "chain cannot be rebuilt: no J gene given",
         "no sequence",
         "not productive",
-        "chain cannot be rebuilt: gene TRBV6-2 or TRBV6-5 is a tie",
+        "chain cannot be rebuilt: V gene TRBV6-2 or TRBV6-5 is a tie",
         "row has 6 cells, the header 5",
     ]
     assert list(rejected.line) == [4, 5, 6, 7, 8, 9]

@@ -163,14 +163,17 @@ class ChainBuilder:
         return productive
 
     def _gene(self, column: str, call: str, chain: Chain) -> str | None:
-        receptor = None if call[:2].upper() in ("IG", "TR", "TC") else self.dataset.receptor
-        found: GeneCall = standardise(call, receptor, chain.species, self.dataset.alleles)
+        found = self._standardised(call, chain)
         if found.note:
             chain.notes.append(found.note)
         if found.symbol != call:
             change = (column, call, found.symbol or "", found.why or "")
             self._genes.setdefault(chain.record.file, Counter())[change] += 1
         return found.symbol
+
+    def _standardised(self, call: str, chain: Chain) -> GeneCall:
+        receptor = None if call[:2].upper() in ("IG", "TR", "TC") else self.dataset.receptor
+        return standardise(call, receptor, chain.species, self.dataset.alleles)
 
     def _check_loci(self, chain: Chain) -> None:
         if chain.loci and not self._asked.intersection(chain.loci):
@@ -210,9 +213,12 @@ class ChainBuilder:
         """The V domain from germline residues and the junction. Raises ``Rejected`` where a gene has none."""
         try:
             rebuilt = rebuild_chain(chain.v_call or "", chain.junction_aa or "", chain.j_call or "", chain.species)
-        except ValueError as reason:
-            reasons = [note for note in chain.notes if note.startswith("gene ")] or [str(reason)]
-            raise Rejected(f"chain cannot be rebuilt: {reasons[0]}", chain.junction_aa or "") from None
+        except ValueError as error:
+            lost = [
+                name for name in ("v_call", "j_call") if getattr(chain, name) is None and name in chain.record.fields
+            ]
+            reason = self._standardised(chain.record.fields[lost[0]], chain).note if lost else None
+            raise Rejected(f"chain cannot be rebuilt: {reason or error}", chain.junction_aa or "") from None
         self.changes["chain rebuilt from V gene, junction and J gene"] += 1
         if rebuilt.note and "taken as" in rebuilt.note:
             self.changes["gene completed with an allele that has residues"] += 1

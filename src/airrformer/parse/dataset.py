@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import logging
 import os
-import re
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -30,6 +29,7 @@ from airrformer.receptors.tables import (
     CHAIN_SCHEMA,
     GENE_COLUMNS,
     REGIONS,
+    kind_of_reason,
     with_chain_types,
     write_chains,
     write_receptors,
@@ -46,8 +46,11 @@ _REGIONS_BY = ("genes", "germline", "numbering", "cdr3_only", "none")
 _REJECTED_SCHEMA = pa.schema(
     [("file", pa.string()), ("line", pa.int64()), ("id", pa.string()), ("reason", pa.string()), ("value", pa.string())]
 )
-_PAIRING = ["receptor_id", "chain", "sequence_aa", "productive", "umi_count", "duplicate_count", "consensus_count",
-            "file", "line"]  # fmt: skip
+# In memory, columns that say the same over and over are dictionaries.
+_REPEATED = {"locus", "chain", "v_call", "j_call", "c_call", "note", "file"}
+_SCHEMA = pa.schema(
+    [(f.name, pa.dictionary(pa.int32(), pa.string()) if f.name in _REPEATED else f.type) for f in CHAIN_SCHEMA]
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ class Parsed:
     """What the files hold. ``len(table) + len(rejected)`` is the number of records in them.
 
     Attributes:
-        table: the chains that are kept, with ``CHAIN_SCHEMA``, in the order of the input.
+        table: the chains that are kept, columns as in ``CHAIN_SCHEMA``, in the order of the input.
         receptor_ids: receptors that have their chains, in the order of first appearance.
         status: scirpy's word for the chains of each of them.
         rejected: ``REJECTED_COLUMNS``.
@@ -84,7 +87,7 @@ class Parsed:
     @cached_property
     def chains(self) -> pd.DataFrame:
         """The chains as ``read_chains`` gives them."""
-        return with_chain_types(self.table.to_pandas())
+        return with_chain_types(self.table.cast(CHAIN_SCHEMA).to_pandas())
 
     @property
     def records(self) -> int:
@@ -166,18 +169,6 @@ def reasons_of(rejected: pd.DataFrame) -> dict[str, int]:
     return {str(kind): int(n) for kind, n in rejected["reason"].map(kind_of_reason).value_counts().items()}
 
 
-def kind_of_reason(reason: str) -> str:
-    """A reason without what is particular to a record.
-
-    >>> kind_of_reason("illegal character '1' at position 4")
-    'illegal character'
-    >>> kind_of_reason("chain cannot be rebuilt: no J gene given")
-    'chain cannot be rebuilt'
-    """
-    general = re.sub(r" '.*?'| at position \d+", "", reason.partition(": ")[0])
-    return re.sub(r"^locus .* is not known$", "locus is not known", general)
-
-
 def parse_input(path: str | Path, dataset: Dataset, workers: int | None = None, strict: bool = False) -> Parsed:
     """Parse new sequences as those of ``dataset`` (its receptor, chains, header template and columns), unlabelled.
 
@@ -206,17 +197,20 @@ def parse_files(
     found = _Found(dataset)
     for file in files:
         found.read(file, workers, strict, any_header, number)
-    chains = pa.Table.from_batches(found.chains, CHAIN_SCHEMA)
-    pairing = pair_chains(with_chain_types(chains.select(_PAIRING).to_pandas()), dataset)
+    chains = pa.Table.from_batches(found.chains, _SCHEMA).unify_dictionaries()
+    found.chains.clear()
+    pairing = pair_chains(chains, dataset)
     left = np.flatnonzero(~pairing.kept)
     unpaired = (
-        chains.select(["file", "line", "sequence_id"]).take(pa.array(left)).rename_columns(["file", "line", "id"])
+        chains.select(["file", "line", "sequence_id"]).rename_columns(["file", "line", "id"]).take(pa.array(left))
     )
     for name, texts in (("reason", pairing.reasons), ("value", pairing.values)):
         unpaired = unpaired.append_column(name, pa.array([texts[i] for i in left.tolist()], pa.string()))
     rejected = pa.Table.from_batches(found.rejected, _REJECTED_SCHEMA)
-    rejected = _in_order(pa.concat_tables([rejected, unpaired]).to_pandas(), found.formats)
-    chains = chains.filter(pa.array(pairing.kept))
+    rejected = pa.concat_tables([rejected, unpaired.cast(_REJECTED_SCHEMA)]).to_pandas()
+    rejected = _in_order(rejected, found.formats)
+    if len(left):
+        chains = chains.filter(pa.array(pairing.kept))
     assert found.records == chains.num_rows + len(rejected), "a record was lost"
     if strict and len(rejected):
         first = rejected.iloc[0]
@@ -226,11 +220,10 @@ def parse_files(
         )
     if not chains.num_rows:
         raise UserError(_nothing_left(files, rejected, found.records))
-    receptor_ids = list(dict.fromkeys(chains["receptor_id"].to_pylist()))
     return Parsed(
         table=chains,
-        receptor_ids=receptor_ids,
-        status=pairing.status.reindex(receptor_ids).tolist(),
+        receptor_ids=pairing.receptor_ids,
+        status=pairing.status,
         rejected=rejected,
         genes=found.gene_table(),
         notes=found.notes
@@ -380,7 +373,7 @@ def _chain_batch(chains: list[Chain]) -> pa.RecordBatch:
         columns[f"{region}_start"] = [pair[0] if pair else None for pair in pairs]
         columns[f"{region}_end"] = [pair[1] if pair else None for pair in pairs]
     return pa.RecordBatch.from_arrays(
-        [pa.array(columns[name], CHAIN_SCHEMA.field(name).type) for name in CHAIN_COLUMNS], schema=CHAIN_SCHEMA
+        [pa.array(columns[name], _SCHEMA.field(name).type) for name in CHAIN_COLUMNS], schema=_SCHEMA
     )
 
 

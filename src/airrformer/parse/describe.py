@@ -7,12 +7,12 @@ from collections import Counter, defaultdict
 
 from airrformer.config import Dataset
 from airrformer.parse.chains import Account, Chain, ChainBuilder
-from airrformer.parse.dataset import Parsed, kind_of_reason, parse_files, reasons_of
+from airrformer.parse.dataset import Parsed, parse_files, reasons_of
 from airrformer.parse.files import STDIN
 from airrformer.parse.records import SAMPLE, Record, read_records
 from airrformer.parse.survey import survey
 from airrformer.receptors.numbering import number
-from airrformer.receptors.tables import CHAIN_LOCI, CHAIN_OF_LOCUS
+from airrformer.receptors.tables import CHAIN_LOCI, CHAIN_OF_LOCUS, kind_of_reason
 
 ROWS_SHOWN = 10
 _SHOWN = ["receptor_id", "locus", "v_call", "junction_aa", "j_call"]

@@ -42,9 +42,10 @@ class FastaRecord(NamedTuple):
     header: str
     sequence: str
 
-    @property
-    def first_word(self) -> str:
-        return self.header.split(maxsplit=1)[0] if self.header else ""
+
+def first_word(header: str) -> str:
+    """What a header's record is known by."""
+    return header if header.isalnum() or not header else header.split(maxsplit=1)[0]
 
 
 def read_fasta(source: Source) -> Iterator[FastaRecord]:
@@ -56,7 +57,7 @@ def read_fasta(source: Source) -> Iterator[FastaRecord]:
     """
     header, start, pieces, comments = None, 0, [], 0
     for number, line in enumerate(source.lines(), start=1):
-        first = line[0]
+        first = line[:1]
         if first == ">":
             if header is not None:
                 yield FastaRecord(start, header, "".join(pieces))
@@ -64,8 +65,7 @@ def read_fasta(source: Source) -> Iterator[FastaRecord]:
         elif first == "#" or first == ";":
             comments += 1
         elif header is not None:
-            line = line.strip()
-            pieces.append("".join(line.split()) if " " in line or "\t" in line else line)
+            pieces.append(line if line.isalpha() else "".join(line.split()))
         elif line.strip():
             raise UserError(
                 f"{source.path}: line {number}: text before the first header: {line.strip()[:40]!r}; "
@@ -81,7 +81,7 @@ def read_fastq(source: Source) -> Iterator[FastaRecord]:
     """The records of a FASTQ file; qualities are read over. Raises ``UserError`` where the file is none throughout."""
     line = 1
     # Counted here: sequences and qualities of old files are wrapped, and the library does not tell where it is.
-    lines = _Counted(source.lines())
+    lines = _Counted(f"{line}\n" for line in source.lines())
     records = FastqGeneralIterator(lines)
     try:
         for header, sequence, _ in records:
@@ -115,50 +115,52 @@ class _Counted:
 class SeenIds:
     """Which ids a FASTA file has had, to name those that repeat."""
 
-    def __init__(self, source: Source, whole_header: bool) -> None:
-        self._source, self._whole = source, whole_header
+    def __init__(self, path: str) -> None:
+        self._path = path
         # id -> line and checksum of the header of its first record, in one number: there may be millions
         self._first: dict[str, int] = {}
         self._repeated: dict[str, list[int]] = {}
 
-    def add(self, record: FastaRecord) -> bool:
-        """Note a record; whether its id is new."""
-        name = record.header if self._whole else record.first_word
-        this = record.line << 32 | zlib.crc32(record.header.encode())
+    def add(self, name: str, line: int, header: str) -> bool:
+        """Note the id of a record; whether it is new."""
+        this = line << 32 | (zlib.crc32(header.encode()) if len(name) < len(header) else 0)
         first = self._first.setdefault(name, this)
         if first == this or not name:
             return True
         self._repeated.setdefault(name, [first]).append(this)
         return False
 
-    def count(self, record: FastaRecord) -> int:
-        """How many records have had the id of ``record`` so far."""
-        return len(self._repeated[record.header if self._whole else record.first_word])
+    def count(self, name: str) -> int:
+        """How many records have had an id so far that had been there before."""
+        return len(self._repeated[name])
 
     def renamed(self) -> list[str]:
         """A note on the ids that repeat, if there are any."""
         count = len(self._repeated)
-        what = f"{self._source.path}: {count:,} id{'s' * (count > 1)} repeated; later ones are named id_2, id_3, ..."
+        what = f"{self._path}: {count:,} id{'s' * (count > 1)} repeated; later ones are named id_2, id_3, ..."
         return [what] if count else []
 
-    def check(self) -> None:
-        """Raise ``UserError`` that names repeated ids and their lines, if there are any."""
+    def check(self, whole_header: bool) -> None:
+        """Raise ``UserError`` that names repeated ids and their lines, if there are any.
+
+        ``whole_header``: the id is the whole header, not its first word.
+        """
         if not self._repeated:
             return
         shown = "; ".join(
-            f"{name[:60]!r} on lines {', '.join(str(line >> 32) for line in found[:4])}{', ...' * (len(found) > 4)}"
+            f"{name[:60]!r} on lines {', '.join(str(entry >> 32) for entry in found[:4])}{', ...' * (len(found) > 4)}"
             for name, found in list(self._repeated.items())[:3]
         )
         more = f" and {len(self._repeated) - 3} more" if len(self._repeated) > 3 else ""
-        where = f"{self._source.path}: "
         distinct = (len({entry & 0xFFFFFFFF for entry in found}) > 1 for found in self._repeated.values())
-        if not self._whole and all(distinct):
+        if not whole_header and all(distinct):
             raise UserError(
-                f"{where}the headers differ but their first words, which are the ids, repeat: {shown}{more}; "
+                f"{self._path}: the headers differ but their first words, which are the ids, repeat: {shown}{more}; "
                 "give the header's form, such as id: '{receptor_id}|{locus}', or say repeated_ids: rename"
             )
         raise UserError(
-            f"{where}repeated ids: {shown}{more}; give every record an id of its own, or say repeated_ids: rename"
+            f"{self._path}: repeated ids: {shown}{more}; give every record an id of its own, or say "
+            "repeated_ids: rename"
         )
 
 

@@ -26,7 +26,8 @@ MISSING = frozenset(
 )  # fmt: skip
 
 STDIN = "-"
-_HEAD = 1 << 16  # characters that are looked at before a reader is chosen
+_BUFFER = 1 << 16  # bytes
+_BLOCK = 1 << 20  # characters; the first block is looked at before a reader is chosen
 _LONGEST_LINE = 1 << 26  # characters; a longer line is no table and no FASTA but fills the memory
 _NO_TEXT = {
     b"PK\x03\x04": "a zip archive or an Excel workbook; unpack it, or save the sheet as CSV",
@@ -67,7 +68,8 @@ class Source:
             self._raw = open(real_path(path), "rb")  # noqa: SIM115, closed with the last line
             self._size = os.fstat(self._raw.fileno()).st_size
             self._text = self._open()
-            self.head = self._read_head()
+            self._more = self._blocks()
+            self.head = next(self._more, [])
         except (OSError, EOFError, zlib.error) as error:
             raise self._failure(error) from None
         if not any(line.strip() for line in self.head):
@@ -75,15 +77,15 @@ class Source:
             raise UserError(f"{self.path}: the file is empty")
 
     def _open(self) -> io.TextIOWrapper:
-        data = io.BufferedReader(self._raw, _HEAD)
+        data = io.BufferedReader(self._raw, _BUFFER)
         magic = data.peek(4)[:4]
         if magic[:2] == b"\x1f\x8b":
-            data = io.BufferedReader(gzip.GzipFile(fileobj=data), _HEAD)
+            data = io.BufferedReader(gzip.GzipFile(fileobj=data), _BUFFER)
         elif magic[:3] == b"BZh":
-            data = io.BufferedReader(bz2.BZ2File(data), _HEAD)
+            data = io.BufferedReader(bz2.BZ2File(data), _BUFFER)
         elif magic == b"\x28\xb5\x2f\xfd":
-            data = io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(data, "r"), "zstd"), _HEAD)
-        start = data.peek(_HEAD)
+            data = io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(data, "r"), "zstd"), _BUFFER)
+        start = data.peek(_BUFFER)
         for bytes_, what in _NO_TEXT.items():
             if start.startswith(bytes_):
                 raise UserError(f"{self.path}: no text file but {what}")
@@ -93,19 +95,20 @@ class Source:
             raise UserError(f"{self.path}: no text file; give FASTA, CSV or TSV, plain or compressed")
         return io.TextIOWrapper(data, encoding="utf-8-sig", errors="surrogateescape", newline=None)
 
-    def _read_head(self) -> list[str]:
-        lines: list[str] = []
-        size = 0
-        while size < _HEAD and (line := self._next()):
-            lines.append(line)
-            size += len(line)
-        return lines
-
-    def _next(self) -> str:
-        line = self._text.readline(_LONGEST_LINE)
-        if len(line) == _LONGEST_LINE:
-            raise UserError(f"{self.path}: a line of more than {_LONGEST_LINE:,} characters; this is no table or FASTA")
-        return line if line.isascii() else self._decoded(line)
+    def _blocks(self) -> Iterator[list[str]]:
+        """Lines, about a megabyte at a time."""
+        rest = ""
+        while block := self._text.read(_BLOCK):
+            block = rest + block
+            lines = block.split("\n")
+            rest = lines.pop()
+            if len(rest) > _LONGEST_LINE:
+                raise UserError(
+                    f"{self.path}: a line of more than {_LONGEST_LINE:,} characters; this is no table or FASTA"
+                )
+            yield lines if block.isascii() else [self._decoded(line) for line in lines]
+        if rest:
+            yield [self._decoded(rest)]
 
     def _decoded(self, line: str) -> str:
         try:
@@ -116,11 +119,11 @@ class Source:
         return line
 
     def lines(self) -> Iterator[str]:
-        """All lines with their ``\\n``; closes the file after the last."""
+        """All lines without their ends; closes the file after the last."""
         try:
             yield from self.head
-            while line := self._next():
-                yield line
+            for block in self._more:
+                yield from block
         except (OSError, EOFError, zlib.error) as error:
             raise self._failure(error) from None
         finally:

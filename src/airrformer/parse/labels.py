@@ -176,7 +176,8 @@ def receptor_table(
     if dataset.task == "regression":
         table["label"] = pd.Series([labels.get(i, math.nan) for i in receptor_ids], dtype=float)
     else:
-        table["label"] = pd.Series([labels.get(i, []) for i in receptor_ids], dtype=object)
+        none: list[str] = []  # one for all: there may be millions
+        table["label"] = pd.Series([labels.get(i, none) for i in receptor_ids], dtype=object)
     for name in dataset.groups:
         groups = found.groups[name] if found else {}
         table[name] = pd.Series([groups.get(i) for i in receptor_ids], dtype=object)

@@ -9,7 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from airrformer.config import Dataset
 
@@ -25,16 +26,18 @@ class Pairing:
     Attributes:
         kept: bool for each chain.
         reasons, values: for those that are not kept, why, and what the reason points to.
-        status: receptor id -> scirpy's word, for the receptors that are kept.
+        receptor_ids: those with a chain that is kept, in the order of first appearance.
+        status: scirpy's word for each of them.
     """
 
     kept: np.ndarray
     reasons: dict[int, str]
     values: dict[int, str]
-    status: pd.Series
+    receptor_ids: list[str]
+    status: list[str]
 
 
-def pair_chains(chains: pd.DataFrame, dataset: Dataset) -> Pairing:
+def pair_chains(chains: pa.Table, dataset: Dataset) -> Pairing:
     """Choose one chain of each kind for every receptor.
 
     Of several chains of a kind the top one is kept: known to be productive before unknown, then more UMIs
@@ -44,13 +47,15 @@ def pair_chains(chains: pd.DataFrame, dataset: Dataset) -> Pairing:
     Args:
         chains: receptor_id, chain, sequence_aa, productive, umi_count, duplicate_count, consensus_count, file, line.
     """
-    count = len(chains)
-    receptor = pd.factorize(chains["receptor_id"])[0]
-    kind = pd.Categorical(chains["chain"], categories=list(dataset.chains)).codes.astype(np.int64)
+    count = chains.num_rows
+    ids = pc.dictionary_encode(chains["receptor_id"].combine_chunks())
+    receptor = ids.indices.to_numpy(zero_copy_only=False)
+    names = chains["chain"].combine_chunks().cast(pa.string())
+    kind = pc.index_in(names, pa.array(dataset.chains)).to_numpy(zero_copy_only=False).astype(np.int64)
     slot = receptor * len(dataset.chains) + kind
-    umis = chains["umi_count"].fillna(chains["duplicate_count"]).fillna(-1).to_numpy(np.int64)
-    reads = chains["consensus_count"].fillna(-1).to_numpy(np.int64)
-    productive = chains["productive"].fillna(False).to_numpy(bool)
+    umis = _numbers(pc.coalesce(chains["umi_count"], chains["duplicate_count"]))
+    reads = _numbers(chains["consensus_count"])
+    productive = pc.fill_null(chains["productive"], False).to_numpy()
     order = np.lexsort((np.arange(count), -reads, -umis, ~productive, slot))
     first = np.ones(count, bool)
     first[1:] = slot[order][1:] != slot[order][:-1]
@@ -62,55 +67,67 @@ def pair_chains(chains: pd.DataFrame, dataset: Dataset) -> Pairing:
     counted = kept.copy()  # chains that count for the status: neither repeated nor ambient ones
     dropped: set[int] = set()
     for i, winner in zip(order[~first].tolist(), top[~first].tolist()):
-        where = _where(chains, winner, i)
-        same = chains["sequence_aa"].iat[i] == chains["sequence_aa"].iat[winner]
-        ambient = 0 <= umis[i] < AMBIENT_SHARE * umis[winner]
-        name = chains["chain"].iat[i]
-        if same:
+        name, where = dataset.chains[kind[i]], _where(chains, winner, i)
+        if chains["sequence_aa"][i] == chains["sequence_aa"][winner]:
             reasons[i], values[i] = f"{name} chain of the receptor again", f"the first: {where}"
             continue
+        ambient = 0 <= umis[i] < AMBIENT_SHARE * umis[winner]
         counted[i] = not ambient
         reasons[i] = f"second {name} chain of the receptor{', ambient' if ambient else ''}"
         values[i] = f"kept: {where}" + (f", {umis[winner]} UMIs to {umis[i]}" if umis[i] >= 0 else "")
         if dataset.several_chains == "drop" and not ambient:
             dropped.add(receptor[i])
-    status = _status(chains, receptor, counted)
     for i in np.flatnonzero(kept).tolist() if dropped else ():
         if receptor[i] in dropped:
             kept[i] = False
             reasons[i], values[i] = "receptor has several chains of a kind (several_chains: drop)", ""
     if dataset.missing_chain == "reject":
-        _reject_incomplete(chains, dataset, receptor, kind, kept, reasons, values)
-    return Pairing(kept, reasons, values, status)
+        _reject_incomplete(dataset, receptor, kind, kept, reasons, values)
+    left = np.unique(receptor[kept])
+    status = _status(dataset, receptor, kind, counted)[left]
+    return Pairing(kept, reasons, values, ids.dictionary.take(pa.array(left)).to_pylist(), status.tolist())
 
 
-def _where(chains: pd.DataFrame, winner: int, loser: int) -> str:
-    line = f"line {chains['line'].iat[winner]}"
-    file = chains["file"].iat[winner]
-    return line if file == chains["file"].iat[loser] else f"{file}, {line}"
+def _numbers(column: pa.ChunkedArray) -> np.ndarray:
+    return pc.fill_null(column, -1).to_numpy()
 
 
-def _reject_incomplete(chains, dataset, receptor, kind, kept, reasons, values) -> None:
+def _where(chains: pa.Table, winner: int, loser: int) -> str:
+    line = f"line {chains['line'][winner]}"
+    file = chains["file"][winner].as_py()
+    return line if file == chains["file"][loser].as_py() else f"{file}, {line}"
+
+
+def _reject_incomplete(
+    dataset: Dataset,
+    receptor: np.ndarray,
+    kind: np.ndarray,
+    kept: np.ndarray,
+    reasons: dict[int, str],
+    values: dict[int, str],
+) -> None:
     """Receptors that lack a kind of chain are left out, each of their chains with the names of what is missing."""
     has = np.zeros((receptor.max(initial=-1) + 1, len(dataset.chains)), bool)
     has[receptor[kept], kind[kept]] = True
     lacks = ~has.all(axis=1)
     for i in np.flatnonzero(kept & lacks[receptor]).tolist():
         missing = [name for name, there in zip(dataset.chains, has[receptor[i]]) if not there]
-        reasons[i], values[i] = f"receptor lacks chain {' and '.join(missing)}", str(chains["chain"].iat[i])
+        reasons[i], values[i] = f"receptor lacks chain {' and '.join(missing)}", dataset.chains[kind[i]]
         kept[i] = False
 
 
-def _status(chains: pd.DataFrame, receptor: np.ndarray, counted: np.ndarray) -> pd.Series:
+def _status(dataset: Dataset, receptor: np.ndarray, kind: np.ndarray, counted: np.ndarray) -> np.ndarray:
     """scirpy's word for each receptor, by the numbers of its VJ and VDJ chains."""
-    is_vj = chains["chain"].isin(VJ_CHAINS).to_numpy(bool)
-    size = receptor.max(initial=-1) + 1
-    vj = np.bincount(receptor[counted & is_vj], minlength=size)
-    vdj = np.bincount(receptor[counted & ~is_vj], minlength=size)
-    kinds = pd.DataFrame({"receptor": receptor[counted], "chain": chains["chain"].to_numpy()[counted]})
-    arms = kinds.groupby("receptor")["chain"].agg(frozenset) if _mixed(set(kinds["chain"])) else None
-    words = np.select(
+    counts = np.zeros((receptor.max(initial=-1) + 1, len(dataset.chains)), int)
+    np.add.at(counts, (receptor[counted], kind[counted]), 1)
+    is_vj = np.array([name in VJ_CHAINS for name in dataset.chains])
+    vj, vdj = counts[:, is_vj].sum(axis=1), counts[:, ~is_vj].sum(axis=1)
+    pairs = [{"TRA", "TRB"}, {"TRG", "TRD"}, {"heavy", "light"}]
+    of_pair = np.array([[name in pair for pair in pairs] for name in dataset.chains])
+    mixed = (counts @ of_pair > 0).sum(axis=1) > 1
+    return np.select(
         [
+            mixed,
             (vj > 2) | (vdj > 2),
             (vj == 2) & (vdj == 2),
             (vj == 2) & (vdj == 1),
@@ -118,15 +135,6 @@ def _status(chains: pd.DataFrame, receptor: np.ndarray, counted: np.ndarray) -> 
             (vj == 1) & (vdj == 1),
             vdj == 0,
         ],
-        ["multichain", "two full chains", "extra VJ", "extra VDJ", "single pair", "orphan VJ"],
+        ["ambiguous", "multichain", "two full chains", "extra VJ", "extra VDJ", "single pair", "orphan VJ"],
         "orphan VDJ",
-    )
-    if arms is not None:
-        words[[i for i, names in arms.items() if _mixed(set(names))]] = "ambiguous"
-    ids = pd.Series(chains["receptor_id"].to_numpy()).groupby(receptor).first()
-    return pd.Series(words.astype(object), index=ids.to_numpy())
-
-
-def _mixed(names: set[str]) -> bool:
-    """Whether chains of two kinds of receptor are together, such as alpha and delta."""
-    return sum(bool(names & pair) for pair in ({"TRA", "TRB"}, {"TRG", "TRD"}, {"heavy", "light"})) > 1
+    ).astype(object)

@@ -11,7 +11,7 @@ from typing import Literal
 
 from airrformer.config import Dataset
 from airrformer.errors import UserError
-from airrformer.parse.fasta import FastaRecord, HeaderTemplate, SeenIds, read_fasta, read_fastq
+from airrformer.parse.fasta import FastaRecord, HeaderTemplate, SeenIds, first_word, read_fasta, read_fastq
 from airrformer.parse.files import STDIN, Source, is_missing, real_path
 from airrformer.parse.formats import KNOWN, RESIDUES, Layout, layout_of, plain, with_header
 from airrformer.parse.h5ad import read_h5ad
@@ -103,7 +103,7 @@ def _kind_of(source: Source) -> Literal["FASTA", "FASTQ", "table"]:
 
     Raises ``UserError`` for anything else, such as bare sequences without headers.
     """
-    lines = [line.strip("\n ") for line in source.head if line.strip()]
+    lines = [line.strip() for line in source.head if line.strip()]
     content = [line for line in lines if not line.startswith(("#", ";"))]
     first = content[0] if content else lines[0].removeprefix("#")
     headers = [line for line in content if line.startswith(">")]
@@ -159,40 +159,33 @@ def _from_fasta(source: Source, kind: str, dataset: Dataset, any_header: bool) -
 def _fasta_records(
     source: Source, records: Iterable[FastaRecord], template: HeaderTemplate | None, rename: bool
 ) -> Iterator[Record | Rejection]:
-    seen = SeenIds(source, whole_header=template is not None)
-    for record in records:
-        line, header, _ = record
-        new = seen.add(record)
-        name = record.first_word
+    path, whole = source.path, template is not None
+    seen = SeenIds(path)
+    for line, header, sequence in records:
+        name = first_word(header)
+        new = seen.add(header if whole else name, line, header)
         if not header:
-            yield Rejection(source.path, line, "", "header without an id")
+            yield Rejection(path, line, "", "header without an id")
             continue
-        fields = template.fields_of(header) if template else _fields_of_words(header, name)
-        if fields is None:
-            reason = f"header has not the form {template.template}"  # type: ignore[union-attr]
-            yield Rejection(source.path, line, name, reason, header)
-            continue
+        fields = {"sequence": sequence}
+        receptor_id = name
         if template:
-            fields = {ours: value for ours, value in fields.items() if not is_missing(value)}
-        fields["sequence"] = record.sequence
-        receptor_id = fields.get("receptor_id") or fields.get("cell_id") or name
+            found = template.fields_of(header)
+            if found is None:
+                yield Rejection(path, line, name, f"header has not the form {template.template}", header)
+                continue
+            fields.update((ours, value) for ours, value in found.items() if not is_missing(value))
+            receptor_id = fields.get("receptor_id") or fields.get("cell_id") or name
+        elif len(name) < len(header):
+            for gene in _GENE_IN_HEADER.findall(header[len(name) :]):
+                fields.setdefault("v_call" if gene[3] == "V" else "j_call", gene)
         if not new and rename:
-            receptor_id = f"{receptor_id}_{seen.count(record)}"
-        yield Record(source.path, line, name, receptor_id, fields)
+            receptor_id = f"{receptor_id}_{seen.count(header if whole else name)}"
+        yield Record(path, line, name, receptor_id, fields)
     if rename:
         source.notes += seen.renamed()
     else:
-        seen.check()
-
-
-def _fields_of_words(header: str, first_word: str) -> dict[str, str]:
-    """The id, and V and J genes where the rest of the header names them."""
-    if len(first_word) == len(header):
-        return {"receptor_id": first_word}
-    fields = {"receptor_id": first_word}
-    for gene in _GENE_IN_HEADER.findall(header[len(first_word) :]):
-        fields.setdefault("v_call" if gene[3] == "V" else "j_call", gene)
-    return fields
+        seen.check(whole)
 
 
 # ------------------------------------------------------------------------------------------------------------- table

@@ -19,10 +19,10 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from airrformer.core.alphabet import AMINO_ACIDS
-from airrformer.parse.files import is_missing
+from airrformer.parse.files import MISSING, is_missing
 
 # A record of fewer residues is a junction or a CDR3, not a V domain; the longest antibody CDR3s have about 40.
 SHORTEST_DOMAIN = 50
@@ -43,14 +43,14 @@ class Rejected(ValueError):
 
 
 _UNCHANGED: Counter[str] = Counter()
+_LONGEST_MISSING = max(len(word) for word in MISSING if word.isalpha())
 
 
-@dataclass(slots=True)
-class Cleaned:
+class Cleaned(NamedTuple):
     """Residues of the twenty letters and X. ``changes``: what was done -> how many letters."""
 
     sequence: str
-    changes: Counter[str] = field(default_factory=Counter)
+    changes: Counter[str]
 
 
 def clean_residues(text: str | None, strict: bool = False) -> Cleaned:
@@ -61,10 +61,10 @@ def clean_residues(text: str | None, strict: bool = False) -> Cleaned:
     >>> clean_residues("CAS--SF").changes
     Counter({'gaps taken out': 2})
     """
+    if text and len(text) > _LONGEST_MISSING and _PLAIN.fullmatch(text):
+        return Cleaned(text, _UNCHANGED)  # nearly all there are
     if text is None or is_missing(text):
         raise Rejected("no sequence", text or "")
-    if _PLAIN.fullmatch(text):
-        return Cleaned(text, _UNCHANGED)
     sequence = "".join(text.split())
     changes: Counter[str] = Counter()
     if sequence != sequence.upper():

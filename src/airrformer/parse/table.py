@@ -58,7 +58,7 @@ def read_table(source: Source) -> Table:
             break
         skipped.append(line)
     separator = max(SEPARATORS, key=header_line.count)
-    lines = itertools.chain(("\n" for _ in skipped), _bare(itertools.islice(source.lines(), len(skipped), None)))
+    lines = itertools.chain(("" for _ in skipped), _bare(itertools.islice(source.lines(), len(skipped), None)))
     rows = _tab_rows(lines) if separator == "\t" else _quoted_rows(lines, separator, source.path)
     _, header = next(rows)
     header = [name.strip() for name in header]
@@ -108,7 +108,7 @@ def _tab_rows(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
     """Rows of a TSV, where a quotation mark is a character as others: base qualities and JSON hold single ones."""
     for number, line in enumerate(lines, start=1):
         if line.strip():
-            cells = line.rstrip("\n").split("\t")
+            cells = line.split("\t")
             yield number, [_unquoted(cell) for cell in cells] if '"' in line else cells
 
 
@@ -118,7 +118,7 @@ def _unquoted(cell: str) -> str:
 
 def _quoted_rows(lines: Iterator[str], separator: str, path: str) -> Iterator[tuple[int, list[str]]]:
     """Rows that are not blank, with the line that each begins on (a quoted cell may hold line ends)."""
-    reader = csv.reader(lines, delimiter=separator, strict=True)
+    reader = csv.reader((f"{line}\n" for line in lines), delimiter=separator, strict=True)
     line = 1
     try:
         for cells in reader:

@@ -7,6 +7,7 @@ keep the order of the input. Region bounds count residues of ``sequence_aa`` fro
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pandas as pd
@@ -29,6 +30,7 @@ CHAIN_SCHEMA = pa.schema(
     + [(name, pa.int32()) for name in BOUND_COLUMNS]
 )
 CHAIN_COLUMNS: tuple[str, ...] = tuple(CHAIN_SCHEMA.names)
+_ROW_GROUP = 100_000
 REJECTED_COLUMNS: tuple[str, ...] = ("file", "line", "id", "reason", "value")
 GENE_COLUMNS: tuple[str, ...] = ("file", "column", "given", "kept", "reason", "records")
 
@@ -57,8 +59,10 @@ def write_chains(table: pa.Table | pd.DataFrame, path: str | Path) -> None:
     """Write ``chains.parquet`` with fixed column types, also where a column is empty throughout."""
     if isinstance(table, pd.DataFrame):
         table = pa.Table.from_pandas(table, schema=CHAIN_SCHEMA, preserve_index=False)
-    with replacing(path) as temporary:
-        pq.write_table(table.cast(CHAIN_SCHEMA), temporary)
+    # A batch at a time: columns that are dictionaries in memory are much larger as plain text.
+    with replacing(path) as temporary, pq.ParquetWriter(temporary, CHAIN_SCHEMA) as writer:
+        for batch in table.to_batches(max_chunksize=_ROW_GROUP):
+            writer.write_table(pa.Table.from_batches([batch]).cast(CHAIN_SCHEMA))
 
 
 def write_receptors(table: pd.DataFrame, path: str | Path) -> None:
@@ -97,3 +101,15 @@ def read_receptors(path: str | Path) -> pd.DataFrame:
     if not pd.api.types.is_float_dtype(table["label"]):
         table["label"] = pd.Series([list(names) for names in table["label"]], index=table.index, dtype=object)
     return table
+
+
+def kind_of_reason(reason: str) -> str:
+    """A reason without what is particular to a record.
+
+    >>> kind_of_reason("illegal character '1' at position 4")
+    'illegal character'
+    >>> kind_of_reason("chain cannot be rebuilt: no J gene given")
+    'chain cannot be rebuilt'
+    """
+    general = re.sub(r" '.*?'| at position \d+", "", reason.partition(": ")[0])
+    return re.sub(r"^locus .* is not known$", "locus is not known", general)

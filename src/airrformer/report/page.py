@@ -20,6 +20,7 @@ from markupsafe import Markup, escape
 
 from airrformer.config import STRICTEST_FIRST, Config, Target
 from airrformer.paths import Results, write_text
+from airrformer.receptors.tables import kind_of_reason
 from airrformer.report import figures, words
 from airrformer.report.findings import calibration_sentence, headline, opening, warnings
 from airrformer.report.leaderboard import leaderboard
@@ -303,7 +304,7 @@ def _inputs(config: Config, results: Results, name: str, summary: dict | None) -
     examples = []
     if rejected is not None and len(rejected):
         totals = (summary or {}).get("rejected") or {}
-        for reason, rows in rejected.groupby("reason", sort=False):
+        for reason, rows in rejected.groupby(rejected["reason"].map(kind_of_reason), sort=False):
             shown = rows.head(REJECTED_SHOWN).to_dict("records")
             examples.append({"reason": reason, "n": totals.get(reason, len(rows)), "rows": shown})
         examples.sort(key=lambda group: -group["n"])
