@@ -18,6 +18,7 @@ from airrformer.parse.residues import SHORTEST_DOMAIN
 from airrformer.receptors.genes import HUMAN, MOUSE, species_name
 from airrformer.receptors.germlines import has_germline_v
 
+_LOOKED_AT = 1000  # records whose letters are looked at one by one
 Molecule = Literal["protein", "nucleotide"]
 
 
@@ -169,6 +170,9 @@ def _molecule(path: str, sample: list[Record], name: str, declared: str, notes: 
             "say molecule: nucleotide if they are not"
         )
         return "protein"
+    if nucleotides:
+        return "nucleotide"
     # one odd record (a protein among reads, or a typing error) does not change what the file is
-    fits = sum(looks_like_nucleotides([record.fields[name]])[0] for record in held) if not nucleotides else len(held)
-    return "nucleotide" if fits > 0.9 * len(held) else "protein"
+    some = held[:_LOOKED_AT]
+    fits = sum(looks_like_nucleotides([record.fields[name]])[0] for record in some)
+    return "nucleotide" if fits > 0.9 * len(some) else "protein"
