@@ -22,6 +22,7 @@ _KNOWN = {"TR": (HUMAN, MOUSE), "IG": (HUMAN,)}  # whose genes tidytcells lists
 _STATUS = {"P": "a pseudogene", "ORF": "an ORF"}
 
 _LONGEST = 2000  # characters of a call; ties of many alleles have some hundreds
+_NUMBERS = 6  # in a name, of which tidytcells tries all with and without a "-1"; TCRAV29-01/DV05-01 has four
 
 # What immunoSEQ, 10x and others write where there is no gene.
 _NO_GENE = {"", "x", "na", "nan", "none", "null", "no data", "unresolved", "unknown", ".", "-"}
@@ -34,10 +35,10 @@ _BEFORE = re.compile(r"([A-Za-z][A-Za-z. ]*?)\s+(?=(?:TR|IG)[A-Z])")  # IMGT's "
 _AFTER = re.compile(r"(?:\s+[(\[]?(?:F|P|ORF)[)\]]?)?(?:\s*\(see comment\))?$")  # and its functionality
 _SCORE = re.compile(r"\((\d+(?:\.\d+)?)\)$")  # MiXCR's "TRBV12-3*00(1234.5)"
 _COLON = re.compile(r":(\d\d)$")  # TRBV19:01
-_GENE = re.compile(r"(?:(?:TCR|TR|IG)[A-Z]|[ABDGHKL][VDJ])[A-Z0-9()/._ -]*", re.IGNORECASE)
+_GENE = re.compile(r"(?:(?:TCR|TR|IG)[A-Z]|[ABDGHKL][VDJ])[A-Z0-9()/._ -]{0,30}", re.IGNORECASE)
 
 # Arden's nomenclature (1995), TCRAV7S2, BV17S1A1T, and the serological one, Va7.2, Vb8.1: other numbers than IMGT's.
-_ARDEN = re.compile(r"(?:TCR|TR)?([ABGD]V\d+S\d+([APNT]\d*)*)", re.IGNORECASE)
+_ARDEN = re.compile(r"(?:TCR|TR)?([ABGD]V\d+S\d+([APNT]\d*){0,4})", re.IGNORECASE)
 _SEROLOGICAL = re.compile(
     r"(?:TCR|[hm])?[\s-]*V[\s-]*(?:alpha|beta|gamma|delta|[abgdαβγδ])[\s-]*\d+(?:\.\d+)?[A-Z]?", re.IGNORECASE
 )
@@ -117,7 +118,7 @@ def standardise(symbol: str, receptor: str | None = None, species: str = HUMAN, 
     """
     if alleles not in ("keep", "gene", "first"):
         raise ValueError(f"alleles is keep, gene or first, not {alleles!r}")
-    text = symbol.strip()
+    text = " ".join(symbol.split())
     if len(text) > _LONGEST:
         return GeneCall(None, *[f"gene call of {len(text):,} characters, {text[:20]}..., is not known"] * 2)
     parts = [part for part in _SEPARATORS.split(text) if part.lower() not in _NO_GENE]
@@ -213,7 +214,7 @@ def _known(name: str, allele: str, receptor: str | None, species: str) -> _Found
         raise _NotAGene(f"gene {name} is a name of the old (Arden) nomenclature; give the IMGT name")
     if _FAMILY.fullmatch(name):
         raise _NotAGene(f"gene {name} names a family, or is a name of the old nomenclature; give the IMGT name")
-    if not _GENE.fullmatch(name):
+    if not _GENE.fullmatch(name) or len(re.findall(r"\d+", name)) > _NUMBERS:
         raise _NotAGene(f"gene {name} is not known")
     kind = _kind(name, receptor)
     checked = species in _KNOWN[kind]

@@ -16,7 +16,7 @@ import tidytcells
 from airrformer.receptors.genes import HUMAN, genes_of, standardise
 
 # The J motif, F/W-G-X-G, begins at position 118; a few functional genes have F-A-X-G (TRAJ16) or F-G-A-N (TRAJ61),
-# and TRAJ35 has a cysteine.
+# and TRAJ35 (in mouse TRAJ47) has a cysteine.
 _J_MOTIFS = (re.compile(r"[FW][GA].[GN]"), re.compile(r"CG.G"))
 
 Bounds = dict[str, tuple[int, int]]
