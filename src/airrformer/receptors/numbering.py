@@ -27,7 +27,8 @@ from airrformer.receptors.tables import REGIONS
 
 log = logging.getLogger(__name__)
 
-# To be raised whenever what is read from anarcism's numbering below changes: older entries of the cache are then left.
+# To be raised whenever what is read from anarcism's numbering changes, or how the cache keeps it: entries that were
+# written before are then not read.
 RULES = 1
 
 LONGEST = 10_000  # residues; anarcism takes no more
@@ -76,7 +77,7 @@ class Numbering:
 def number(sequences: Sequence[str], workers: int = 1, loci: Sequence[str | None] | None = None) -> list[Numbering]:
     """Number V domains by profiles of all loci (IMGT); a sequence that occurs several times is numbered once.
 
-    About 20 to 40 chains a second and core, four times as many where the locus is known. What was numbered before
+    About 20 to 40 chains a second and core, three times as many where the locus is known. What was numbered before
     comes from the cache: a file in ``$AIRRFORMER_CACHE`` or the user's cache folder; ``AIRRFORMER_CACHE=off`` does
     without.
 
