@@ -4,9 +4,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from parse.formats_written import PAIRS, WRITERS, write
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from parse.formats_written import PAIRS, WRITERS, write
 
 from airrformer.config import Dataset
 from airrformer.parse.dataset import parse_files
