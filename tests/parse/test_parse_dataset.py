@@ -227,7 +227,7 @@ def test_airr_table_without_residues_is_rebuilt(tmp_path):
     assert "gene completed with an allele that has residues: 1 record" in summary["notes"]
     assert list(rejected.reason) == [
         "chain cannot be rebuilt: V gene TRBV12-1 has no complete germline residues",
-        "chain cannot be rebuilt: no J gene given",
+        "chain cannot be rebuilt: no J gene given, and the junction ends like none or like several",
         "no sequence",
         "not productive",
         "chain cannot be rebuilt: V gene TRBV6-2 or TRBV6-5 is a tie",

@@ -211,17 +211,19 @@ class ChainBuilder:
 
     def _put_together(self, chain: Chain) -> None:
         """The V domain from germline residues and the junction. Raises ``Rejected`` where a gene has none."""
+        fields = chain.record.fields
+        lost = [name for name in ("v_call", "j_call") if name in fields and getattr(chain, name) is None]
         try:
+            if lost:
+                raise ValueError(self._standardised(fields[lost[0]], chain).why)
             rebuilt = rebuild_chain(chain.v_call or "", chain.junction_aa or "", chain.j_call or "", chain.species)
-        except ValueError as error:
-            lost = [
-                name for name in ("v_call", "j_call") if getattr(chain, name) is None and name in chain.record.fields
-            ]
-            reason = self._standardised(chain.record.fields[lost[0]], chain).note if lost else None
-            raise Rejected(f"chain cannot be rebuilt: {reason or error}", chain.junction_aa or "") from None
+        except ValueError as reason:
+            raise Rejected(f"chain cannot be rebuilt: {reason}", chain.junction_aa or "") from None
         self.changes["chain rebuilt from V gene, junction and J gene"] += 1
         if rebuilt.note and "taken as" in rebuilt.note:
             self.changes["gene completed with an allele that has residues"] += 1
+        if not chain.j_call:
+            self.changes["J gene not given, told by the end of the junction"] += 1
         chain.sequence_aa, chain.bounds, chain.regions_by = rebuilt.sequence_aa, rebuilt.bounds, "genes"
         if rebuilt.note:
             chain.notes.append(rebuilt.note)

@@ -80,11 +80,8 @@ def describe(dataset: Dataset) -> str:
     for file, name in parsed.formats.items():
         lines.append(f"{file}: {name}")
         lines += [f"  {ours} <- {', '.join(theirs)}" for ours, theirs in parsed.used[file].items()]
-    chains = ", ".join(dataset.chains)
-    lines.append("")
-    lines.append(
-        f"Read as {dataset.receptor} with {chains} (--receptor {dataset.receptor} --chains {chains.replace(' ', '')})"
-    )
+    chains = ",".join(dataset.chains)
+    lines += ["", f"Read with --receptor {dataset.receptor} --chains {chains}"]
     lines.append(
         f"{parsed.records:,} records: {len(parsed.receptor_ids):,} receptors with {parsed.table.num_rows:,} chains, "
         f"{len(parsed.rejected):,} would be rejected"

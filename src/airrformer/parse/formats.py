@@ -504,7 +504,7 @@ FORMATS: tuple[Format, ...] = (
             _all("sequenceid", "vcall"),
             _all("cellid", "vcall"),
         ),
-        (AIRR,),
+        ({**AIRR, **{name: LONG[name] for name in ("receptor_id", "cell_id", "sequence_id")}},),
     ),
 )  # fmt: skip
 

@@ -208,7 +208,7 @@ def _from_table(source: Source, dataset: Dataset, any_header: bool) -> Input:
     if not head:
         raise UserError(f"{source.path}: the table has a header and no rows")
     extra = _extra_columns(table, dataset)
-    identity = _identity(layout, [cells for _, cells in head if len(cells) == len(table.header)])
+    identity = _identity(table, layout, [cells for _, cells in head if len(cells) == len(table.header)])
     if identity is None:
         notes.append(
             f"{source.path}: no column receptor_id, cell_id or sequence_id with values of their own: each row is a "
@@ -219,17 +219,20 @@ def _from_table(source: Source, dataset: Dataset, any_header: bool) -> Input:
     return Input(source.path, layout.name, records, layout.used, source.notes, source)
 
 
-def _identity(layout: Layout, sample: list[list[str]]) -> str | None:
-    """Which of our names holds the receptor's id: one with values, and for ids of rows one without repetition.
+def _identity(table: Table, layout: Layout, sample: list[list[str]]) -> str | None:
+    """Which of our names holds the receptor's id.
 
-    ``cell_id`` joins the chains of a cell, but bulk repertoires leave it empty; then a rearrangement is a receptor.
+    ``cell_id`` joins the chains of a cell, but bulk repertoires leave it empty; then a rearrangement is a receptor. A
+    column that is called an id by no standard, such as ``name``, is one only if it names every row differently.
     """
     if layout.rows_may_lack_id:
         return "receptor_id"
     first = layout.chains[0].positions
     for name in ("receptor_id", "cell_id", "sequence_id"):
-        values = [v for cells in sample if not is_missing(v := next((cells[i] for i in first.get(name, ())), ""))]
-        if values and (name == "cell_id" or layout.name != "table" or len(set(values)) == len(values)):
+        places = first.get(name, ())
+        values = [v for cells in sample if not is_missing(v := next((cells[i] for i in places), ""))]
+        certain = any(plain(table.header[i]) == plain(name) for i in places) or layout.name != "table"
+        if values and (certain or name == "cell_id" or len(set(values)) == len(values)):
             return name
     return None
 

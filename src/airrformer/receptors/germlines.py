@@ -16,8 +16,10 @@ import tidytcells
 from airrformer.receptors.genes import HUMAN, genes_of, standardise
 
 # The J motif, F/W-G-X-G, begins at position 118; a few functional genes have F-A-X-G (TRAJ16) or F-G-A-N (TRAJ61),
-# and TRAJ35 (in mouse TRAJ47) has a cysteine.
-_J_MOTIFS = (re.compile(r"[FW][GA].[GN]"), re.compile(r"CG.G"))
+# TRAJ35 (in mouse TRAJ47) has a cysteine and TRAJ7 and TRAJ44 of the mouse, which are ORFs, a leucine.
+_J_MOTIFS = (re.compile(r"[FW][GA].[GN]"), re.compile(r"CG.G"), re.compile(r"LG.G"))
+# A junction that ends with so many residues of a J gene, F/W118 included, is taken to come from it.
+_SHORTEST_J_END = 4
 
 Bounds = dict[str, tuple[int, int]]
 
@@ -161,11 +163,47 @@ def _bounds_of_another(allele: str, species: str) -> Bounds | None:
 
 
 def _j_of_allele(allele: str, species: str) -> GermlineJ | None:
+    parts = _j_parts(allele, species)
+    return GermlineJ(allele, parts[0][-1], parts[1]) if parts else None
+
+
+def _j_parts(allele: str, species: str) -> tuple[str, str] | None:
+    """Residues of a J gene up to F/W118, and those after it."""
     j = _residues(allele, species).get("J-REGION", "")
     motif = next((found for pattern in _J_MOTIFS if (found := pattern.search(j))), None)
     if motif is None or "*" in j[motif.start() :]:
         return None
-    return GermlineJ(allele, j[motif.start()], j[motif.start() + 1 :])
+    return j[: motif.start() + 1], j[motif.start() + 1 :]
+
+
+@lru_cache(maxsize=100_000)
+def germline_j_of_junction(junction_aa: str, locus: str, species: str = HUMAN) -> GermlineJ | None:
+    """The J gene that a junction ends like, where no J gene is given; None where it is not clear what follows.
+
+    The one with most residues in common, counted from F/W118 backwards: at least four, and all genes with as many go
+    on with the same residues.
+
+    >>> germline_j_of_junction("CASSIRSSYEQYF", "TRB").tail
+    'GPGTRLTVT'
+    """
+    best, found = _SHORTEST_J_END - 1, []
+    for allele, (end, tail) in _j_ends(locus, species):
+        common = next((n for n, (a, b) in enumerate(zip(reversed(junction_aa), reversed(end))) if a != b), len(end))
+        if common > best:
+            best, found = common, []
+        if common == best:
+            found.append(GermlineJ(allele, end[-1], tail))
+    return found[0] if len({germline.tail for germline in found}) == 1 else None
+
+
+@lru_cache(maxsize=100)
+def _j_ends(locus: str, species: str) -> list[tuple[str, tuple[str, str]]]:
+    try:
+        genes = genes_of(locus[:2], species)
+    except ValueError:  # a species of which no genes are known
+        return []
+    alleles = [f"{gene}*{allele}" for gene, known in genes.items() if gene.startswith(f"{locus}J") for allele in known]
+    return [(allele, parts) for allele in alleles if (parts := _j_parts(allele, species))]
 
 
 def _residues(allele: str, species: str) -> dict[str, str]:
@@ -180,7 +218,8 @@ def rebuild_chain(v_call: str, junction_aa: str, j_call: str, species: str = HUM
     """The V domain of a TCR or antibody chain: germline V up to C104, the junction, germline J after F/W118.
 
     Args:
-        v_call, j_call: gene symbols; without an allele ``*01`` is taken, or the first allele that has residues.
+        v_call, j_call: gene symbols; without an allele ``*01`` is taken, or the first allele that has residues. Where
+            no J gene is given (an empty text), the one that the junction ends like is taken.
         junction_aa: CDR3 with its anchors. It is never mended: where an anchor differs, the note says so.
 
     Raises:
@@ -192,12 +231,22 @@ def rebuild_chain(v_call: str, junction_aa: str, j_call: str, species: str = HUM
     """
     if len(junction_aa) < 3:
         raise ValueError(f"junction {junction_aa!r} is too short to be one")
-    v, j, taken_as = _germlines(v_call, j_call, species)
+    v, j, taken_as = _germlines(v_call, j_call or _j_like(junction_aa, v_call, species), species)
+    if not j_call:
+        taken_as = [*taken_as, f"no J gene given, the junction ends like {j.allele}"]
     before = v.sequence[:-1]  # C104 comes with the junction
     sequence = f"{before}{junction_aa}{j.tail}"
     start, end = len(before) + 1, len(before) + len(junction_aa) - 1
     bounds = {**v.bounds, "cdr3": (start, end), "fwr4": (end, len(sequence))}
     return RebuiltChain(sequence, bounds, "; ".join([*taken_as, *anchor_notes(junction_aa)]) or None)
+
+
+def _j_like(junction_aa: str, v_call: str, species: str) -> str:
+    locus = germline_v(v_call, species).allele[:3]
+    found = germline_j_of_junction(junction_aa, locus, species)
+    if found is None:
+        raise ValueError("no J gene given, and the junction ends like none or like several")
+    return found.allele
 
 
 @lru_cache(maxsize=100_000)

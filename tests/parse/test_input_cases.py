@@ -1,0 +1,412 @@
+"""Faults of other tools that people have reported, each with what is right here; the numbers are of a list of them."""
+
+import subprocess
+import sys
+
+import pandas as pd
+import pytest
+
+from airrformer.config import Dataset
+from airrformer.errors import UserError
+from airrformer.parse import parse_dataset
+from airrformer.parse.dataset import parse_files
+from airrformer.receptors.germlines import rebuild_chain
+from airrformer.receptors.tables import BOUND_COLUMNS, REGIONS, read_chains, read_receptors
+
+TRB = rebuild_chain("TRBV19*01", "CASSIRSSYEQYF", "TRBJ2-7*01").sequence_aa
+TRA = rebuild_chain("TRAV27*01", "CAGAGGGGFKTIF", "TRAJ9*01").sequence_aa
+
+
+@pytest.fixture
+def parsed(tmp_path):
+    def parse(text, **settings):
+        path = tmp_path / "in.txt"
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
+        dataset = Dataset(**{"sequences": str(path), "receptor": "TCR", "chains": ["TRB"], **settings})
+        found = parse_files([str(path)], dataset)
+        assert found.records == len(found.chains) + len(found.rejected)
+        return found
+
+    return parse
+
+
+def reasons(found):
+    return dict(zip(found.rejected["id"], found.rejected["reason"]))
+
+
+# ------------------------------------------------------------------------------------------------------------- FASTA
+
+
+def test_1_repeated_headers_stop_or_are_renamed(parsed):
+    text = ">cl1\nCASSLGF\n>cl1\nCASRDTF\n>x\nCASSF\n"
+    with pytest.raises(UserError, match=r"repeated ids: 'cl1' on lines 1, 3; .* repeated_ids: rename"):
+        parsed(text)
+    found = parsed(text, repeated_ids="rename")
+    assert found.receptor_ids == ["cl1", "cl1_2", "x"]
+    assert list(found.chains.sequence_id) == ["cl1", "cl1", "x"]  # what each was called
+    assert any("1 id repeated" in note for note in found.notes)
+
+
+def test_2_the_same_sequence_under_two_ids_is_two_rows(parsed):
+    assert list(parsed(">t1\nCASSPF\n>t2\nCASSPF\n").chains.receptor_id) == ["t1", "t2"]
+
+
+def test_3_the_first_word_is_the_id(parsed):
+    assert parsed(">tcr9 donor=3 chain=B\nCASSF\n").receptor_ids == ["tcr9"]
+    with pytest.raises(UserError, match="headers differ but their first words, which are the ids, repeat: 'PRED'"):
+        parsed(">PRED sample 1\nCASSF\n>PRED sample 2\nCASRF\n")
+
+
+def test_3_genes_after_the_first_word_are_read(parsed):
+    # as in the FASTA files of the antibody corpus and of the paired controls
+    found = parsed(f">a TRBV19*01 TRBJ2-7*01 some.tsv\n{TRB}\n")
+    assert (found.chains.v_call[0], found.chains.j_call[0]) == ("TRBV19*01", "TRBJ2-7*01")
+    assert found.regions_by["genes"] == 1 and found.chains.cdr3_aa[0] == "ASSIRSSYEQY"
+
+
+def test_4_pipes_are_kept_or_become_columns(parsed):
+    assert parsed(">sp|P9X|TRB_X\nCASSF\n").receptor_ids == ["sp|P9X|TRB_X"]
+    found = parsed(">cell7|TRB|CASSF\nCASSF\n>bare\nCASSF\n", id="{cell_id}|{locus}|{junction_aa}")
+    assert found.receptor_ids == ["cell7"] and "has not the form" in reasons(found)["bare"]
+
+
+def test_5_slashes_stay_in_ids_and_name_no_file(tmp_path):
+    path = tmp_path / "in.fasta"
+    path.write_text(">TRAV14/DV4_c2\nCASSF\n>../x\nCASSF\n>a:b\nCASSF\n>/etc/passwd\nCASSF\n")
+    parse_dataset(Dataset(sequences=str(path), receptor="TCR", chains=["TRB"]), tmp_path / "out" / "here")
+    assert list(read_chains(tmp_path / "out/here/chains.parquet").receptor_id)[1] == "../x"
+    written = sorted(str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*") if file.is_file())
+    assert len(written) == 6 and all(name == "in.fasta" or name.startswith("out/here/") for name in written)
+
+
+def test_6_7_10_line_ends_and_wrapping(parsed):
+    plain = parsed(f">a\n{TRB}\n").chains
+    for text in (f">a\r\n{TRB}\r\n", f">a\n{TRB[:60]}\n{TRB[60:]}\n", f">a\n{TRB[:9]}\r{TRB[9:]}\n"):
+        pd.testing.assert_frame_equal(parsed(text).chains, plain)
+
+
+def test_8_text_before_the_first_header(parsed):
+    found = parsed("# exported 2024\n>a\nCASSF\n")
+    assert found.receptor_ids == ["a"] and any("1 comment line skipped" in note for note in found.notes)
+    with pytest.raises(UserError, match="line 1: text before the first header: 'KKKK'"):
+        parsed("KKKK\n>a\nCASSF\n")
+
+
+def test_9_no_header_at_all(parsed):
+    with pytest.raises(UserError, match="no FASTA header"):
+        parsed("CASSF\n")
+
+
+def test_11_not_utf_8(parsed):
+    found = parsed(">a café\nCASSF\n".encode("latin-1"))
+    assert found.receptor_ids == ["a"] and any("read as Latin-1" in note for note in found.notes)
+
+
+# ---------------------------------------------------------------------------------------------------------- residues
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        ("cassLgf", "CASSLGF"),  # 12
+        ("CASSF*", "CASSF"),  # 13
+        ("CAS--SF", "CASSF"),  # 14
+        ("CAS..SF", "CASSF"),
+        ("CASXJUF", "CASXXCF"),  # 15
+        ("CAS SF", "CASSF"),
+    ],
+)
+def test_12_to_15_what_is_mended(parsed, text, kept):
+    assert list(parsed(f">a\n{text}\n").chains.sequence_aa) == [kept]
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("CAS*SF", "not productive: '*' at position 4"),  # 13
+        ("CASS_GF", "not productive: '_' at position 5"),
+        ("CASS~GF", "not productive: '~' at position 5"),
+        ("CASS#GF", "not productive: '#' at position 5"),
+        ("CAS1GF", "illegal character '1' at position 4"),  # 16
+        ("CA<pad>F", "illegal character '<' at position 3"),  # 17
+        ("CA[MASK]F", "illegal character '[' at position 3"),
+        ("nan", "no sequence"),  # 18
+        ("None", "no sequence"),
+        ("NA", "no sequence"),
+        ("CÁSSF", "illegal character 'Á' at position 2"),
+    ],
+)
+def test_13_to_18_what_is_rejected(parsed, text, reason):
+    assert reasons(parsed(f">good\nCASSF\n>bad\n{text}\n"))["bad"] == reason
+
+
+def test_18_missing_values_of_a_table_are_named_by_line(parsed):
+    found = parsed("sequence_id\tjunction_aa\na\tCASSF\nb\tNaN\nc\t0\n")
+    assert found.rejected[["line", "id", "reason"]].to_numpy().tolist() == [
+        [3, "b", "no sequence"],
+        [4, "c", "illegal character '0' at position 1"],
+    ]
+
+
+# --------------------------------------------------------------------------------------------------- CDR3s and genes
+
+
+def test_35_junctions_and_cdr3s_are_told_by_the_file_and_both_kept(parsed):
+    for name, values in (("cdr3", ["ASSLG", "ASSQET"]), ("cdr3", ["CASSLGF", "CASSQETF"])):
+        found = parsed(f"id\t{name}\n" + "".join(f"r{i}\t{value}\n" for i, value in enumerate(values)))
+        assert list(found.chains.cdr3_aa) == ["ASSLG", "ASSQET"]
+        assert list(found.chains.junction_aa) == ["CASSLGF", "CASSQETF"]
+
+
+def test_35_a_mixture_is_refused_or_told_value_by_value(parsed):
+    text = "id\tjunction_aa\n" + "".join(f"r{i}\t{'CASSLGF' if i % 2 else 'ASSLG'}\n" for i in range(12))
+    with pytest.raises(UserError, match=r"mixes junctions with C104 .* or say cdr3_anchors: each"):
+        parsed(text)
+    assert set(parsed(text, cdr3_anchors="each").chains.junction_aa) == {"CASSLGF"}
+
+
+def test_36_a_junction_without_its_cysteine_is_not_mended(parsed):
+    rows = "".join(f"r{i}\tTRBV19\tTRBJ2-7\tCASSIRSSYEQYF\n" for i in range(9))
+    found = parsed(f"id\tv_call\tj_call\tjunction_aa\n{rows}odd\tTRBV19\tTRBJ2-7\tVVSSLGF\n")
+    odd = found.chains.iloc[-1]
+    assert odd.junction_aa == "VVSSLGF" and "starts with V, not C104" in odd.note
+
+
+def test_37_genes_without_an_allele_are_not_lost(parsed):
+    found = parsed("id\tv_call\tj_call\tjunction_aa\na\tTRBV19\tTRBJ2-7\tCASSF\nb\tTRBV19*01\tTRBJ2-7*01\tCASSF\n")
+    assert list(found.chains.v_call) == ["TRBV19", "TRBV19*01"] and len(set(found.chains.sequence_aa)) == 1
+    assert "gene completed with an allele that has residues: 1 record" in found.notes
+    first = parsed("id\tv_call\tj_call\tjunction_aa\na\tTRBV19\tTRBJ2-7\tCASSF\n", alleles="first")
+    assert list(first.chains.v_call) == ["TRBV19*01"]
+    assert first.genes[["given", "kept"]].to_numpy().tolist() == [["TRBJ2-7", "TRBJ2-7*01"], ["TRBV19", "TRBV19*01"]]
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("TCRBV19-01*01", "TRBV19*01"),  # 38
+        ("TRAV29DV5", "TRAV29/DV5"),  # 39
+        ("TRAV29-DV5", "TRAV29/DV5"),
+        ("TRAV29/DV5*01", "TRAV29/DV5*01"),
+        ("TCRAV7S2", None),  # 40
+        ("Va7.2", None),
+        ("TRBV16*01,TRBV16*02", "TRBV16"),  # 41
+        ("TRBV6-2*01,TRBV6-3*01", "TRBV6-2*01,TRBV6-3*01"),
+    ],
+)
+def test_38_to_41_spellings_ties_and_old_names(parsed, given, kept):
+    locus = "TRA" if "A" in given.upper()[:4] else "TRB"
+    found = parsed(f"id\tlocus\tv_call\tjunction_aa\na\t{locus}\t{given}\tCASSF\n", chains=[locus], rebuild="never")
+    assert found.chains.v_call[0] == kept or (kept is None and pd.isna(found.chains.v_call[0]))
+    changed = dict(zip(found.genes["given"], found.genes["kept"]))
+    assert changed == ({} if given == kept else {given: kept or ""})
+
+
+def test_42_a_gene_of_another_species_names_it(parsed):
+    found = parsed(
+        "id\tv_call\tj_call\tjunction_aa\na\tTRBV13-2\tTRBJ2-7\tCASSF\nb\tTRBV19\tTRBJ2-7\tCASSF\n", species="human"
+    )
+    assert "mouse" in reasons(found)["a"] and "TRBV13-2" in reasons(found)["a"]
+
+
+# --------------------------------------------------------------------------------------------------- tables and cells
+
+
+@pytest.mark.parametrize("word", ["T", "TRUE", "true", "1", "True", "yes"])
+def test_44_productive_in_many_spellings(parsed, word):
+    assert parsed(f"id\tproductive\tjunction_aa\na\t{word}\tCASSF\n").chains.productive[0]
+
+
+@pytest.mark.parametrize("word", ["F", "FALSE", "false", "0", "False", "no"])
+def test_44_not_productive_in_many_spellings(parsed, word):
+    found = parsed(f"id\tproductive\tjunction_aa\na\t{word}\tCASSF\nb\tT\tCASSF\n")
+    assert reasons(found) == {"a": "not productive"}
+
+
+def test_44_empty_is_unknown(parsed):
+    text = "id\tproductive\tjunction_aa\na\t\tCASSF\nb\tT\tCASSF\n"
+    assert pd.isna(parsed(text).chains.productive[0])
+    assert reasons(parsed(text, unknown_productive="reject")) == {"a": "not known to be productive"}
+
+
+def contigs(*rows, missing=""):
+    header = "barcode,is_cell,contig_id,high_confidence,chain,v_gene,j_gene,productive,cdr3,reads,umis"
+    lines = [",".join(missing if cell is None else str(cell) for cell in row) for row in rows]
+    return "\n".join([header, *lines, ""])
+
+
+@pytest.mark.parametrize("missing", ["None", ""])
+def test_45_missing_values_of_10x(parsed, missing):
+    text = contigs(
+        ("c1", "True", "c1_1", "True", "TRB", "TRBV19", "TRBJ2-7", "True", "CASSIRSSYEQYF", 10, 3),
+        ("c2", "True", "c2_1", "True", "TRB", "TRBV19", None, None, None, 10, 3),
+        missing=missing,
+    )
+    found = parsed(text)
+    assert found.receptor_ids == ["c1"] and reasons(found) == {"c2_1": "no sequence"}
+    assert found.formats.popitem()[1] == "10x contig annotations"
+
+
+def test_46_cells_with_more_than_two_chains(parsed):
+    rows = [
+        ("c1", "True", "b", "True", "TRB", "TRBV19", "TRBJ2-7", "True", "CASSIRSSYEQYF", 10, 3),
+        ("c1", "True", "a1", "True", "TRA", "TRAV27", "TRAJ9", "True", "CAGAGGGGFKTIF", 10, 3),
+        ("c1", "True", "a2", "True", "TRA", "TRAV27", "TRAJ9", "True", "CAGAGGGGFKTLF", 10, 5),
+        ("c1", "True", "k", "True", "IGK", "IGKV1-5", "IGKJ1", "True", "CQQYNSYPLTF", 10, 9),
+        ("c2", "True", "b2", "True", "TRB", "TRBV19", "TRBJ2-7", "True", "CASSIRSSYEQYF", 90, 30),
+        ("c2", "True", "a3", "True", "TRA", "TRAV27", "TRAJ9", "True", "CAGAGGGGFKTIF", 90, 40),
+        ("c2", "True", "a4", "True", "TRA", "TRAV27", "TRAJ9", "True", "CAGAGGGGFKTLF", 10, 1),
+        ("c3", "True", "m", "True", "Multi", None, "TRAJ9", "True", "CAGAGGGGFKTIF", 10, 1),
+        ("c4", "False", "x", "True", "TRB", "TRBV19", "TRBJ2-7", "True", "CASSIRSSYEQYF", 10, 3),
+        ("c5", "True", "y", "False", "TRB", "TRBV19", "TRBJ2-7", "True", "CASSIRSSYEQYF", 10, 3),
+    ]
+    found = parsed(contigs(*rows), chains=["TRA", "TRB"])
+    assert list(found.chains.sequence_id) == ["b", "a2", "b2", "a3"]
+    assert dict(zip(found.receptor_ids, found.status)) == {"c1": "extra VJ", "c2": "single pair"}
+    assert reasons(found) == {
+        "a1": "second TRA chain of the receptor",
+        "k": "locus IGK is not among the chains asked for (TRA, TRB)",
+        "a4": "second TRA chain of the receptor, ambient",
+        "m": "locus Multi is not known",
+        "x": "not a cell",
+        "y": "not of high confidence",
+    }
+    dropped = parsed(contigs(*rows), chains=["TRA", "TRB"], several_chains="drop")
+    assert dropped.receptor_ids == ["c2"]
+    assert parsed(contigs(*rows), chains=["TRA", "TRB"], min_umis=4).receptor_ids == ["c2"]
+
+
+def test_47_ids_that_do_not_match_the_metadata(tmp_path):
+    contig = ("AAAC-1", "True", "x", "True", "TRB", "TRBV19", "TRBJ2-7", "True", "CASSIRSSYEQYF", 10, 3)
+    (tmp_path / "c.csv").write_text(contigs(contig))
+    (tmp_path / "l.tsv").write_text("receptor_id\tlabel\ns1_AAAC\tx\n")
+    dataset = Dataset(
+        sequences=str(tmp_path / "c.csv"), receptor="TCR", chains=["TRB"], labels={"path": str(tmp_path / "l.tsv")}
+    )
+    with pytest.raises(UserError, match=r"1 of 1 rows match no sequence .* ids such as s1_AAAC, the sequences AAAC-1"):
+        parse_dataset(dataset, tmp_path / "out")
+
+
+VDJDB = "complex.id\tGene\tCDR3\tV\tJ\tSpecies\tMHC A\tEpitope\tMeta\n"
+
+
+def test_48_vdjdb_pairs_by_complex_id(parsed):
+    rows = [
+        '7\tTRA\tCAGAGGGGFKTIF\tTRAV27*01\tTRAJ9*01\tHomoSapiens\tx\tGIL\t{"a": ""}',
+        '7\tTRB\tCASSIRSSYEQYF\tTRBV19*01\tTRBJ2-7*01\tHomoSapiens\tx\tGIL\t{"a": ""}',
+        "0\tTRB\tCASSIRSSYEQYF\tTRBV19*01\tTRBJ2-7*01\tHomoSapiens\tx\tGIL\t{}",
+        "0\tTRB\tCASSIRSAYEQYF\tTRBV19*01\tTRBJ2-7*01\tHomoSapiens\tx\tNLV\t{}",
+        "9\tTRA\tCAGAGGGGFKTIF\t\t\tHomoSapiens\tx\tGIL\t{}",
+        "9\tTRB\tCASSIRSSYEQYF\tTRBV19*01\tTRBJ2-7*01\tHomoSapiens\tx\tGIL\t{}",
+    ]
+    found = parsed(VDJDB + "\n".join(rows) + "\n", chains=["TRA", "TRB"])
+    assert found.formats.popitem()[1] == "VDJdb" and found.receptor_ids == ["7"]
+    assert [reason.partition(":")[0] for reason in found.rejected["reason"]] == [
+        "receptor lacks chain TRA",
+        "receptor lacks chain TRA",
+        "chain cannot be rebuilt",
+        "receptor lacks chain TRA",
+    ]
+    alone = parsed(VDJDB + "\n".join(rows) + "\n", chains=["TRB"])
+    assert alone.receptor_ids == ["7", "in.txt:4", "in.txt:5", "9"]
+
+
+def test_49_airr_files_short_of_columns(parsed):
+    found = parsed("sequence_id\tv_call\tjunction_aa\na\tTRBV19\tCASSF\nb\tTRBV19\tCASSF\tx\tmore\n")
+    assert found.receptor_ids == ["a"] and reasons(found) == {"b": "row has 5 cells, the header 3"}
+    with pytest.raises(UserError, match=r"no column sequence_aa, .* there is sequence_id, v_call"):
+        parsed("sequence_id\tv_call\na\tTRBV19\n")
+
+
+def test_50_a_chain_in_the_wrong_column(parsed):
+    text = f"clone_id\tTRA_aa\tTRB_aa\n1\t{TRB}\t{TRA}\n2\t{TRA}\t{TRB}\n"
+    found = parsed(text, chains=["TRA", "TRB"])
+    assert found.chains.note[0] == "given as TRA, but looks like TRB"
+    corrected = parsed(text, chains=["TRA", "TRB"], locus_conflict="correct")
+    assert list(corrected.chains.locus) == ["TRB", "TRA", "TRA", "TRB"]
+    refused = parsed(text, chains=["TRA", "TRB"], locus_conflict="reject")
+    assert refused.receptor_ids == ["2"]
+
+
+def test_51_what_cannot_be_numbered_is_kept_with_its_reason(parsed):
+    long = rebuild_chain("TRBV19*01", f"CASS{'GAVLK' * 7}YEQYF", "TRBJ2-7*01").sequence_aa
+    constant = TRB + "EDLNKVFPPEVAVFEPSEAEISHTQKATLVCLATGFFPDHVELSWWVNGKEVHSG"
+    found = parsed(f">none\n{'GAVLK' * 30}\n>long\n{long}\n>constant\n{constant}\n")
+    chains = found.chains.set_index("receptor_id")
+    assert list(chains.numbered) == [False, True, True] and "no V domain found" in chains.note["none"]
+    assert chains.cdr3_aa["long"] == f"ASS{'GAVLK' * 7}YEQY" and chains.cdr3_aa["constant"] == "ASSIRSSYEQY"
+    for row in chains[chains.numbered].itertuples():
+        parts = [row.sequence_aa[getattr(row, f"{r}_start") : getattr(row, f"{r}_end")] for r in REGIONS]
+        assert "".join(parts) == row.sequence_aa[row.fwr1_start : row.fwr4_end]
+    assert chains.loc["none", list(BOUND_COLUMNS)].isna().all()
+
+
+@pytest.mark.parametrize(("choice", "kept"), [("keep", f"MSNQVLCCVVLCLLGANTV{TRB}EDLNKVFPPEVAVF"), ("cut", TRB)])
+def test_leader_and_constant_region(parsed, choice, kept):
+    found = parsed(f">a\nMSNQVLCCVVLCLLGANTV{TRB}EDLNKVFPPEVAVF\n", leader_and_constant=choice)
+    assert found.chains.sequence_aa[0] == kept and found.chains.cdr3_aa[0] == "ASSIRSSYEQY"
+    row = found.chains.iloc[0]
+    assert row.sequence_aa[row.cdr3_start : row.cdr3_end] == "ASSIRSSYEQY"
+    assert "leader before the V domain: 1 record" in found.notes
+    assert "constant region after the V domain: 1 record" in found.notes
+
+
+def test_antibodies_are_not_put_together_from_germline_residues(parsed):
+    text = "id\tv_call\tj_call\tjunction_aa\na\tIGHV3-23\tIGHJ4\tCARDYW\n"
+    assert list(parsed(text, receptor="antibody", chains=["heavy"]).chains.sequence_aa) == ["CARDYW"]
+    always = parsed(text, receptor="antibody", chains=["heavy"], rebuild="always")
+    assert always.chains.sequence_aa[0].startswith("EVQLLESGGGLVQPGG") and always.chains.cdr3_aa[0] == "ARDY"
+
+
+def test_labels_may_stand_in_the_table_itself(tmp_path):
+    path = tmp_path / "t.csv"
+    path.write_text("CDR3b,epitope,donor\nCASSLGF,GIL,d1\nCASSF,NLV,d2\nCASSQF,,d2\n")
+    dataset = Dataset(
+        sequences=str(path), receptor="TCR", chains=["TRB"], labels={"column": "epitope"}, groups={"donor": "donor"}
+    )
+    parse_dataset(dataset, tmp_path / "out")
+    receptors = read_receptors(tmp_path / "out" / "receptors.parquet")
+    assert list(receptors.label) == [["GIL"], ["NLV"], []] and list(receptors.donor) == ["d1", "d2", "d2"]
+    missing = dataset.model_copy(update={"labels": dataset.labels.model_copy(update={"column": "peptide"})})
+    with pytest.raises(UserError, match="no column 'peptide' with values"):
+        parse_dataset(missing, tmp_path / "out")
+
+
+# ------------------------------------------------------------------------------------------------- the command itself
+
+
+def run(*arguments, **options):
+    return subprocess.run(
+        [sys.executable, "-m", "airrformer", "parse", *map(str, arguments)], capture_output=True, text=True, **options
+    )
+
+
+def test_describe_writes_nothing_and_says_what_it_is(tmp_path):
+    path = tmp_path / "cells.dat"
+    path.write_text(
+        contigs(
+            ("c1", "True", "b", "True", "TRB", "TRBV19", "TRBJ2-7", "True", "CASSIRSSYEQYF", 10, 3),
+            ("c1", "True", "a", "True", "TRA", "TRAV27", "TRAJ9", "True", "CAGAGGGGFKTIF", 10, 3),
+            ("c2", "True", "d", "True", "TRB", "TRBV19", "TRBJ2-7", "False", "CAS*F", 10, 3),
+        )
+    )
+    found = run(path, "--describe", cwd=tmp_path)
+    assert found.returncode == 0, found.stderr
+    assert "10x contig annotations" in found.stdout and "junction_aa <- cdr3" in found.stdout
+    assert "Read with --receptor TCR --chains TRA,TRB" in found.stdout
+    assert "3 records: 1 receptors with 2 chains, 1 would be rejected" in found.stdout
+    assert "1 not productive; the first: line 4, 'd'" in found.stdout
+    assert [file.name for file in tmp_path.iterdir()] == ["cells.dat"]
+
+
+def test_standard_input_is_read_and_strict_is_an_error(tmp_path):
+    text = ">a\nCASSF\n>b\nCAS*F\n"
+    found = run("-", "--output", tmp_path / "out", input=text)
+    assert found.returncode == 0 and "2 records: 1 receptors with 1 chains, 1 rejected" in found.stderr
+    assert "1 not productive" in found.stderr
+    assert pd.read_csv(tmp_path / "out" / "rejected.tsv", sep="\t").to_numpy().tolist() == [
+        ["stdin", 3, "b", "not productive: '*' at position 4", "CAS*F"]
+    ]
+    strict = run("-", "--output", tmp_path / "again", "--strict", input=text)
+    assert strict.returncode == 2 and "stdin: line 3: 'b': not productive" in strict.stderr
+    assert "Traceback" not in strict.stderr and not (tmp_path / "again").exists()
