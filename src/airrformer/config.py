@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 TRAIN_FOLDS, REVERSAL = "train_folds", "reversal"
 RESERVED_NAMES = {".", "..", "encoders", "logs", "benchmarks", "folds", "residues"} | {
     # files of ours beside which these folders stand
-    "chains.parquet", "receptors.parquet", "rejected.tsv", "parse.json", "features.parquet", "map.tsv",
+    "chains.parquet", "receptors.parquet", "rejected.tsv", "genes.tsv", "parse.json", "features.parquet", "map.tsv",
     "leaderboard.tsv", "pretraining.tsv", "report.html",
 }  # fmt: skip
 
@@ -141,6 +141,11 @@ class Dataset(Strict):
     @property
     def files(self) -> list[str]:
         return [self.sequences] if isinstance(self.sequences, str) else list(self.sequences)
+
+    @property
+    def label_files(self) -> list[str]:
+        """The table of labels, where it is not the sequence table itself."""
+        return [self.labels.path] if self.labels and self.labels.path else []
 
 
 # --------------------------------------------------------------------------------------------------------- encoders
@@ -667,7 +672,7 @@ class Config(Strict):
             if not any((pooling.kind == "counts") == (kind == "counts") for pooling in self.poolings.values()):
                 lines.append(f"encoders.{name}: no pooling fits it; add to poolings: {{{kind}: {{kind: {kind}}}}}")
         for name, dataset in self.datasets.items():
-            for path in [*dataset.files, *([dataset.labels.path] if dataset.labels and dataset.labels.path else [])]:
+            for path in [*dataset.files, *dataset.label_files]:
                 if "{" in path or "}" in path:
                     lines.append(f"datasets.{name}: rename {path!r}: Snakemake keeps {{ and }} for itself")
         for i, row in enumerate(self.targets):
@@ -684,8 +689,9 @@ class Config(Strict):
             for path in dataset.files:
                 if path != "-" and (not Path(path).exists() or Path(path).is_dir()):
                     lines.append(f"datasets.{name}.sequences: there is no file {path!r}")
-            if dataset.labels and dataset.labels.path and not Path(dataset.labels.path).is_file():
-                lines.append(f"datasets.{name}.labels.path: there is no file {dataset.labels.path!r}")
+            for path in dataset.label_files:
+                if not Path(path).is_file():
+                    lines.append(f"datasets.{name}.labels.path: there is no file {path!r}")
         for name, encoder in self.encoders.items():
             weights = getattr(encoder, "weights", None)
             if weights and encoder.if_unreachable == "fail" and not Path(weights).exists():

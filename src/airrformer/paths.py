@@ -45,6 +45,9 @@ class Results:
     def rejected(self, dataset: str) -> Path:
         return self.dataset(dataset) / "rejected.tsv"
 
+    def genes(self, dataset: str) -> Path:
+        return self.dataset(dataset) / "genes.tsv"
+
     def parse_summary(self, dataset: str) -> Path:
         return self.dataset(dataset) / "parse.json"
 

@@ -1,11 +1,12 @@
 rule parse:
     input:
         sequences=lambda wildcards: CONFIG.datasets[wildcards.dataset].files,
-        labels=lambda wildcards: [labels.path] if (labels := CONFIG.datasets[wildcards.dataset].labels) else [],
+        labels=lambda wildcards: CONFIG.datasets[wildcards.dataset].label_files,
     output:
         chains=RESULTS.chains("{dataset}"),
         receptors=RESULTS.receptors("{dataset}"),
         rejected=RESULTS.rejected("{dataset}"),
+        genes=RESULTS.genes("{dataset}"),
         summary=RESULTS.parse_summary("{dataset}"),
     log:
         LOGS / "parse" / "{dataset}.log",

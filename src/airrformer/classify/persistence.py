@@ -174,7 +174,8 @@ def write_card(path: str | Path, config: Config, target: Target, metrics: dict, 
         "## Learned from",
         "",
         f"{metrics['n_receptors']} labelled receptors of `{', '.join(dataset.files)}`, labels from "
-        f"`{dataset.labels.path}` (column {dataset.labels.column}); {metrics['n_features']} features a receptor: "
+        f"`{', '.join(dataset.label_files or dataset.files)}` (column {dataset.labels.column}); "
+        f"{metrics['n_features']} features a receptor: "
         f"encoder `{target.encoder}` ({config.encoders[target.encoder].kind}), pooling `{target.pooling}`, classifier "
         f"`{target.classifier}` ({config.classifiers[target.classifier].kind.replace('_', ' ')}).",
         "",

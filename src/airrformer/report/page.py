@@ -34,6 +34,7 @@ REJECTED_SHOWN = 3  # examples of each reason
 KINDS_SHOWN = 7  # V genes or groups in a map, the commonest; the rest is grey
 REGIONS_FROM = {
     "genes": "from V, J and CDR3",
+    "germline": "by germline residues",
     "numbering": "by numbering",
     "cdr3_only": "with the CDR3 only",
     "none": "unknown",
@@ -308,14 +309,19 @@ def _inputs(config: Config, results: Results, name: str, summary: dict | None) -
             shown = rows.head(REJECTED_SHOWN).to_dict("records")
             examples.append({"reason": reason, "n": totals.get(reason, len(rows)), "rows": shown})
         examples.sort(key=lambda group: -group["n"])
-    classes = (summary or {}).get("classes") or {}
-    by = ((summary or {}).get("numbered") or {}).get("by") or {}
+    read = summary or {}
+    classes, status = read.get("classes") or {}, read.get("chain_status") or {}
+    by = (read.get("numbered") or {}).get("by") or {}
     regions = [f"{words.count(n)} {REGIONS_FROM.get(how, how)}" for how, n in by.items() if n]
     return {
         "name": name,
         "dataset": config.datasets[name],
         "summary": summary,
         "regions": words.listing(regions) if regions else None,
+        "status": words.listing([f"{words.count(n)} {word}" for word, n in status.items()]) if status else None,
+        "formats": read.get("formats") or {},
+        "genes_changed": read.get("genes_changed"),
+        "genes_path": results.genes(name).as_posix(),
         "rejected": examples,
         "rejected_path": results.rejected(name).as_posix(),
         "classes": sorted(classes.items(), key=lambda item: -item[1]),
