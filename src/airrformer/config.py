@@ -646,7 +646,7 @@ class Config(Strict):
             for chain in dataset.chains:
                 if (chain in ("heavy", "light")) != (dataset.receptor == "antibody"):
                     lines.append(f"datasets.{name}.chains: {chain} is no chain of a {dataset.receptor}")
-            for group in {"receptor_id", "label"} & set(dataset.groups):
+            for group in {"receptor_id", "label", "chain_status"} & set(dataset.groups):
                 lines.append(f"datasets.{name}.groups.{group}: this name is taken; give the group another one")
             if dataset.groups and dataset.labels is None:
                 lines.append(f"datasets.{name}.groups: groups are columns of the labels table; add labels")

@@ -139,6 +139,11 @@ def test_a_pipe_is_read_twice(tmp_path):
     writer.join()
 
 
+def test_a_genome_is_refused(read):
+    with pytest.raises(UserError, match="line 1: 'chr1' has more than 100,000 lines of letters"):
+        read(">chr1 x\n" + "ACGT\n" * 100_001)
+
+
 def test_fastq(read, tmp_path):
     path = tmp_path / "reads.fq"
     path.write_text("@r1 x\nACGT\n+\n@@@@\n@r2\nAC\nGT\n+r2\nII\nII\n")

@@ -37,6 +37,9 @@ FIELDS = (
 )
 
 
+_MOST_LINES = 100_000  # of a record: a genome, or a file that was made to fill the memory
+
+
 class FastaRecord(NamedTuple):
     line: int
     header: str
@@ -53,7 +56,7 @@ def read_fasta(source: Source) -> Iterator[FastaRecord]:
 
     Lines that start with ``#`` or ``;`` are comments. Notes are added to ``source.notes``.
 
-    Raises ``UserError`` for other text before the first header.
+    Raises ``UserError`` for other text before the first header, and for a record that is no receptor by its size.
     """
     header, start, pieces, comments = None, 0, [], 0
     for number, line in enumerate(source.lines(), start=1):
@@ -66,6 +69,11 @@ def read_fasta(source: Source) -> Iterator[FastaRecord]:
             comments += 1
         elif header is not None:
             pieces.append(line if line.isalpha() else "".join(line.split()))
+            if len(pieces) > _MOST_LINES:
+                raise UserError(
+                    f"{source.path}: line {start}: {first_word(header)[:40]!r} has more than {_MOST_LINES:,} lines of "
+                    "letters; this is no receptor"
+                )
         elif line.strip():
             raise UserError(
                 f"{source.path}: line {number}: text before the first header: {line.strip()[:40]!r}; "
