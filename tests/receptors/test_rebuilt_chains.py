@@ -225,3 +225,24 @@ def test_what_follows_the_junction_is_told_by_its_end_in_the_iedb():
         none = sum(found is None for _, found in told)
         counts[locus] = (right, len(told) - right - none, none)
     assert counts == {"TRA": (6274, 80, 700), "TRB": (6519, 171, 429)}
+
+
+def test_first_residues_that_an_allele_lacks_are_those_of_another():
+    partial, whole = germline_v("TRBV29-1*03"), germline_v("TRBV29-1*01")
+    assert partial.sequence[:26] == whole.sequence[:26] and len(partial.sequence) == len(whole.sequence)
+    assert partial.bounds == whole.bounds and partial.sequence != whole.sequence
+    note = rebuild_chain("TRBV29-1*03", "CASSIRSSYEQYF", "TRBJ2-7*01").note
+    assert note == "the first 19 residues of TRBV29-1*03 are not known and those of TRBV29-1*01"
+
+
+@pytest.mark.parametrize(
+    ("allele", "species", "cdr2"),
+    [
+        ("TRDV3*01", "homosapiens", "GDNSR"),
+        ("IGHV4-59*13", "homosapiens", "IYYSGST"),
+        ("TRDV1*01", "musmusculus", "LQK"),
+    ],
+)
+def test_regions_that_are_not_as_imgt_has_them_are_those_of_another_allele(allele, species, cdr2):
+    germline = germline_v(allele, species)
+    assert germline.allele == allele and germline.sequence[slice(*germline.bounds["cdr2"])] == cdr2

@@ -329,10 +329,11 @@ def _region_spans(sequences: list[str], region: str) -> np.ndarray:
     """(n, 2) half-open bounds of ``region``, by IMGT numbering."""
     spans = np.empty((len(sequences), 2), dtype=int)
     for i, numbering in enumerate(number_chains([s.upper() for s in sequences], workers=os.cpu_count() or 1)):
-        if numbering is None or region not in numbering.bounds:
+        if region not in numbering.bounds:
+            why = f" ({numbering.reason})" if numbering.reason else ""
             raise UserError(
-                f"sequence {i} ({sequences[i][:20]}...): IMGT numbering finds no {region}; give whole V domains, or "
-                "pool with mean"
+                f"sequence {i} ({sequences[i][:20]}...): no {region} is found{why}; give whole V domains, or pool "
+                "with mean"
             )
         spans[i] = numbering.bounds[region]
     return spans

@@ -50,7 +50,8 @@ class Chain:
     productive: bool | None = None
     chain: str | None = None
     bounds: Bounds | None = None
-    regions_by: str = "none"  # genes | germline | numbering | cdr3_only | none
+    unnumbered: str | None = None  # why there are no bounds
+    regions_by: str = "none"  # genes | germlines | numbering | cdr3_only | none
     notes: list[str] = field(default_factory=list)
     other_frames: tuple[tuple[int, str], ...] = ()
     open_part: bool = False  # every frame has a stop: it is a chain only if the part without one holds a V domain
@@ -287,7 +288,6 @@ class ChainBuilder:
         for (chain, frame, protein), numbering in zip(again, self._numbered([protein for _, _, protein in again])):
             if numbering.bounds and chain.bounds is None:
                 chain.sequence_aa = protein
-                chain.notes = [note for note in chain.notes if note != "no V domain found"]
                 chain.notes.append(f"translated in frame {frame}, which holds the V domain")
                 self._take(chain, numbering)
 
@@ -298,11 +298,11 @@ class ChainBuilder:
 
     def _take(self, chain: Chain, numbering: Numbering) -> None:
         if not numbering.bounds:
-            chain.notes.append(numbering.reason or "no V domain found")
+            chain.unnumbered = numbering.reason
             if numbering.locus and not chain.loci:
                 chain.loci = [numbering.locus]
             return
-        chain.bounds, chain.regions_by = numbering.bounds, numbering.by
+        chain.bounds, chain.regions_by, chain.unnumbered = numbering.bounds, numbering.by, None
         if numbering.domains > 1:
             chain.notes.append(f"{numbering.domains} V domains, the first is numbered")
         self._compare_loci(chain, numbering.locus)
@@ -357,7 +357,9 @@ class ChainBuilder:
         else:
             raise Rejected("chain cannot be told: no locus, no gene and no V domain", chain.sequence_aa)
         if chain.bounds is None:
-            self.changes["no V domain found, regions unknown"] += 1
+            reason = chain.unnumbered or "no V domain found"
+            chain.notes.append(reason)
+            self.changes[f"regions unknown: {reason}"] += 1
         elif chain.regions_by != "cdr3_only":
             self._leader_and_constant(chain)
 

@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 _BATCH = 10_000  # records that are in memory as objects at a time
 _SECONDS_BETWEEN_LINES = 10
 _LONGEST_VALUE = 200  # characters of a value or an id in rejected.tsv
-_REGIONS_BY = ("genes", "germline", "numbering", "cdr3_only", "none")
+_REGIONS_BY = ("genes", "germlines", "numbering", "cdr3_only", "none")
 _REJECTED_SCHEMA = pa.schema(
     [("file", pa.string()), ("line", pa.int64()), ("id", pa.string()), ("reason", pa.string()), ("value", pa.string())]
 )

@@ -98,7 +98,7 @@ def describe(dataset: Dataset) -> str:
 
 _BY = {
     "genes": "by their genes",
-    "germline": "by germline residues",
+    "germlines": "by germline residues",
     "numbering": "by numbering",
     "cdr3_only": "a junction or CDR3 only",
     "none": "would be numbered",

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 import tidytcells
 
-from airrformer.receptors.genes import HUMAN, genes_of, standardise
+from airrformer.receptors.genes import HUMAN, MOUSE, genes_of, standardise
 
 # The J motif, F/W-G-X-G, begins at position 118; a few functional genes have F-A-X-G (TRAJ16) or F-G-A-N (TRAJ61),
 # TRAJ35 (in mouse TRAJ47) has a cysteine and TRAJ7 and TRAJ44 of the mouse, which are ORFs, a leucine.
@@ -21,16 +21,26 @@ _J_MOTIFS = (re.compile(r"[FW][GA].[GN]"), re.compile(r"CG.G"), re.compile(r"LG.
 # A junction that ends with so many residues of a J gene, F/W118 included, is taken to come from it.
 _SHORTEST_J_END = 4
 
+# Alleles whose regions tidytcells gives otherwise than IMGT's gapped sequences do: CDR2 is longer or shorter there.
+_ODD_REGIONS = {
+    HUMAN: {"IGHV4-59*13", "IGLV3-1*02", "TRAV12-3*03", "TRDV3*01"},
+    MOUSE: {
+        *("TRAV12N-3*01", "TRAV16*03", "TRAV16*04", "TRAV4D-3*04", "TRAV9D-2*01", "TRAV9D-2*02"),
+        *("TRDV1*01", "TRDV5*03", "TRDV5*04"),
+    },
+}
+
 Bounds = dict[str, tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class GermlineV:
-    """Residues of a V gene without its leader, up to and including C104, and the starts of its regions."""
+    """Residues of a V gene without its leader, up to and including C104, and its regions; ``note``: on where from."""
 
     allele: str
     sequence: str
     bounds: Bounds
+    note: str | None = None
 
 
 @dataclass(frozen=True)
@@ -124,11 +134,14 @@ def _alleles_to_try(symbol: str, species: str) -> list[str]:
 
 def _v_of_allele(allele: str, species: str) -> GermlineV | None:
     v = _residues(allele, species).get("V-REGION", "")
-    bounds = _bounds_of(allele, species) or _bounds_of_another(allele, species)
+    own = None if allele in _ODD_REGIONS.get(species, ()) else _bounds_of(allele, species)
+    bounds = own or _bounds_of_another(allele, species)
     if not bounds:
         return None
     end = bounds["fwr3"][1]
-    return GermlineV(allele, v[:end], bounds) if v[end - 1 : end] == "C" and "*" not in v[:end] else None
+    if v[end - 1 : end] != "C" or "*" in v[:end]:
+        return None
+    return _with_first_residues(GermlineV(allele, v[:end], bounds), species)
 
 
 def _bounds_of(allele: str, species: str) -> Bounds | None:
@@ -150,16 +163,35 @@ def _bounds_of(allele: str, species: str) -> Bounds | None:
 
 
 def _bounds_of_another(allele: str, species: str) -> Bounds | None:
-    """Of another allele of the gene, as long: two (IGLV1-47*01, IGLV7-46*01) have residues, but no regions."""
-    regions = _residues(allele, species)
-    if "V-REGION" not in regions or "FR1-IMGT" in regions:
-        return None
+    """Of another allele of the gene, as long, for one whose own are odd or (IGLV1-47*01, IGLV7-46*01) not there."""
+    length = len(_residues(allele, species).get("V-REGION", ""))
+    as_long = (other for other in _others(allele, species) if len(_residues(other, species)["V-REGION"]) == length)
+    return next((bounds for other in as_long if (bounds := _bounds_of(other, species))), None)
+
+
+def _others(allele: str, species: str) -> list[str]:
+    """The other alleles of a gene that have regions of their own; in mouse also those of its copies (TRAV12N-3)."""
     gene = allele.split("*")[0]
-    for other in _alleles_to_try(gene, species):
-        as_long = len(_residues(other, species).get("V-REGION", "")) == len(regions["V-REGION"])
-        if as_long and (bounds := _bounds_of(other, species)):
-            return bounds
-    return None
+    plain = re.sub(r"(?<=\d)[DN](?=-|$)", "", gene)
+    copies = [re.sub(r"^(TR.V\d+)", rf"\1{copy}", plain) for copy in ("", "D", "N")] if species == MOUSE else []
+    alleles = [other for name in dict.fromkeys([gene, *copies]) for other in _alleles_to_try(name, species)]
+    odd = _ODD_REGIONS.get(species, ())
+    return [other for other in alleles if other != allele and other not in odd and _residues(other, species)]
+
+
+def _with_first_residues(v: GermlineV, species: str) -> GermlineV:
+    """Some alleles are known from within FWR1 on only: what is missing is that of the first other that goes on alike."""
+    fwr1 = v.bounds["fwr1"][1]
+    for other in _others(v.allele, species):
+        bounds = _bounds_of(other, species)
+        missing = bounds["fwr1"][1] - fwr1 if bounds else 0
+        if missing <= 0 or bounds["fwr3"][1] - missing != v.bounds["fwr3"][1]:
+            continue
+        first = _residues(other, species)["V-REGION"][:missing]
+        filled = {region: (start + missing, end + missing) for region, (start, end) in v.bounds.items()}
+        note = f"the first {missing} residues of {v.allele} are not known and those of {other}"
+        return GermlineV(v.allele, first + v.sequence, {**filled, "fwr1": (0, fwr1 + missing)}, note)
+    return v
 
 
 def _j_of_allele(allele: str, species: str) -> GermlineJ | None:
@@ -253,7 +285,8 @@ def _j_like(junction_aa: str, v_call: str, species: str) -> str:
 def _germlines(v_call: str, j_call: str, species: str) -> tuple[GermlineV, GermlineJ, list[str]]:
     """Both germlines, and notes on calls that are taken as another allele."""
     v, j = germline_v(v_call, species), germline_j(j_call, species)
-    return v, j, [note for call, g in ((v_call, v), (j_call, j)) if (note := _taken_as(call, g.allele, species))]
+    notes = [_taken_as(v_call, v.allele, species), v.note, _taken_as(j_call, j.allele, species)]
+    return v, j, [note for note in notes if note]
 
 
 def _taken_as(call: str, allele: str, species: str) -> str | None:

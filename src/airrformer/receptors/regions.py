@@ -33,14 +33,6 @@ _J_MISMATCHES = 2
 
 # Whose germline residues tidytcells has: no antibodies of the mouse.
 _FAMILIES = {"homosapiens": (tidytcells.tr, tidytcells.ig), "musmusculus": (tidytcells.tr,)}
-# Alleles whose regions tidytcells gives otherwise than IMGT's gapped sequences do: CDR2 is longer or shorter there.
-_ODD_REGIONS = {
-    "homosapiens": {"IGHV4-59*13", "IGLV3-1*02", "TRAV12-3*03", "TRDV3*01"},
-    "musmusculus": {
-        *("TRAV12N-3*01", "TRAV16*03", "TRAV16*04", "TRAV4D-3*04", "TRAV9D-2*01", "TRAV9D-2*02"),
-        *("TRDV1*01", "TRDV5*03", "TRDV5*04"),
-    },
-}
 # C104 has a tyrosine (in some genes F or L) two residues before it, and F118 or W118 begins this motif, in nearly all
 # genes; only such places are looked at, as lookaheads: they may overlap.
 _C104 = re.compile(r"(?=[YFL].C)")
@@ -252,7 +244,7 @@ def _whole(
     genes: dict[tuple[str, str], list[_Germline]] = defaultdict(list)
     for species, families in _FAMILIES.items():
         for allele in sorted(a for family in families for a in family.query(species=species, precision="allele")):
-            if allele[3] == segment and allele not in _ODD_REGIONS[species]:
+            if allele[3] == segment:
                 try:
                     found = germline(allele, species)
                 except ValueError:
@@ -293,8 +285,6 @@ def bounds_from_genes(
     try:
         v, j = germline_v(v_call, species), germline_j(j_call, species)
     except ValueError:
-        return None
-    if v.allele in _ODD_REGIONS.get(species, ()):
         return None
     if junction_aa is None:
         junctions = _junctions(sequence_aa, v, j)

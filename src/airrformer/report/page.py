@@ -34,7 +34,7 @@ REJECTED_SHOWN = 3  # examples of each reason
 KINDS_SHOWN = 7  # V genes or groups in a map, the commonest; the rest is grey
 REGIONS_FROM = {
     "genes": "from V, J and CDR3",
-    "germline": "by germline residues",
+    "germlines": "by germline residues",
     "numbering": "by numbering",
     "cdr3_only": "with the CDR3 only",
     "none": "unknown",
