@@ -14,9 +14,11 @@ AnnData files are cut only, not mutated: the HDF5 library itself can hang on a d
 import argparse
 import bz2
 import contextlib
+import faulthandler
 import gzip
 import json
 import multiprocessing
+import os
 import random
 import re
 import resource
@@ -304,16 +306,22 @@ def least_records(case: Case) -> int | None:
 # ------------------------------------------------------------------------------------------------------- the two sides
 
 
-def work(jobs, results, files: list[Path]) -> None:
-    """A process of its own, which can be ended where it hangs: (format, number) or a whole case -> how it ended."""
+def work(jobs, results, files: list[Path], stuck: Path) -> None:
+    """A process of its own, which can be ended where it hangs: (format, number) or a whole case -> how it ended.
+
+    ``stuck``: where it writes what it is doing when it takes long.
+    """
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-    with tempfile.TemporaryDirectory() as name:
+    os.environ["AIRRFORMER_CACHE"] = "off"  # numbering of what nobody has does not belong into the user's cache
+    with tempfile.TemporaryDirectory() as name, stuck.open("w") as trace:
         while (job := jobs.get()) is not None:
+            faulthandler.dump_traceback_later(0.8 * SECONDS, file=trace)
             try:
                 case = job if isinstance(job, Case) else make(*job, files)
                 results.put((parse(case, Path(name)), "", ""))
             except BaseException as error:
                 results.put(("finding", kind_of(error), traceback.format_exc()))
+            faulthandler.cancel_dump_traceback_later()
 
 
 def kind_of(error: BaseException) -> str:
@@ -328,11 +336,15 @@ class Worker:
 
     def __init__(self, files: list[Path]) -> None:
         self._context, self._files = multiprocessing.get_context("spawn"), files
+        self._folder = tempfile.TemporaryDirectory()
+        self._stuck = Path(self._folder.name) / "trace"
         self._start()
 
     def _start(self) -> None:
         self._jobs, self._results = self._context.Queue(), self._context.Queue()
-        self._process = self._context.Process(target=work, args=(self._jobs, self._results, self._files), daemon=True)
+        self._process = self._context.Process(
+            target=work, args=(self._jobs, self._results, self._files, self._stuck), daemon=True
+        )
         self._process.start()
         self.ask(Case("start", 0, b">a\nCASSF\n", {"receptor": "TCR", "chains": ["TRB"]}), 120)
 
@@ -348,12 +360,15 @@ class Worker:
                 return "finding", f"the process ended with {code}", ""
         self._process.kill()
         self._process.join()
+        trace = self._stuck.read_text()
         self._start()
-        return "finding", f"no answer in {seconds} s", ""
+        where = re.search(r'airrformer/(\S+)"', trace)
+        return "finding", f"no answer in {seconds} s{f', in {where[1]}' if where else ''}", trace
 
     def close(self) -> None:
         self._jobs.put(None)
         self._process.join(20)
+        self._folder.cleanup()
 
 
 def smaller(case: Case, kind: str, worker: Worker, seconds: float = 60) -> Case:
