@@ -146,18 +146,8 @@ MIDDLES = {"IGH": "ARDYYGSSYFD", "IGK": "QQYNSYPLT", "IGL": "QSYDSSLSGVV", "TRA"
 MIDDLES |= {"TRB": "ASSLGGDTQY", "TRG": "ATWDGYYKKL", "TRD": "ALGTPYTDKLI"}
 # Numbering shifts CDR2 there, or leaves out the first residue; IMGT's gapped sequences agree with the germlines.
 NUMBERED_OTHERWISE = (
-    *(
-        "TRAV12-1*",
-        "TRAV12-3*02",
-        "TRAV13-3*01",
-        "TRAV30*",
-        "TRAV40*",
-        "TRBV6-8*",
-        "TRDV1*01",
-        "TRDV1*02",
-        "TRDV3*",
-        "TRGV6*04",
-    ),
+    *("TRAV12-1*", "TRAV12-3*02", "TRAV13", "TRAV30*", "TRAV40*", "TRBV6-8*"),
+    *("TRDV1*01", "TRDV1*02", "TRDV3*", "TRGV6*04"),
 )
 
 

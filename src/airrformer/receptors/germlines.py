@@ -180,7 +180,7 @@ def _others(allele: str, species: str) -> list[str]:
 
 
 def _with_first_residues(v: GermlineV, species: str) -> GermlineV:
-    """Some alleles are known from within FWR1 on only: what is missing is that of the first other that goes on alike."""
+    """Some alleles are known from within FWR1 on only: what is missing is that of the first other as long after it."""
     fwr1 = v.bounds["fwr1"][1]
     for other in _others(v.allele, species):
         bounds = _bounds_of(other, species)
