@@ -360,7 +360,7 @@ class Worker:
                 return "finding", f"the process ended with {code}", ""
         self._process.kill()
         self._process.join()
-        trace = self._stuck.read_text()
+        trace = self._stuck.read_text().rpartition("Timeout")[2]  # before it, inputs that were slow but came to an end
         self._start()
         where = re.search(r'airrformer/(\S+)"', trace)
         return "finding", f"no answer in {seconds} s{f', in {where[1]}' if where else ''}", trace

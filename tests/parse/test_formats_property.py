@@ -20,7 +20,7 @@ def read(path: Path, receptor: str, options: dict):
 
 
 @pytest.mark.parametrize("name", WRITERS)
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rng=st.randoms(use_true_random=False))
 def test_what_is_read_is_what_was_written(tmp_path, name, rng):
     written, receptor = write(rng, name)
