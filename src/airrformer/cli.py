@@ -189,18 +189,25 @@ def parse(
         )  # fmt: skip
     else:
         loaded = _load(config, dataset=dataset)
+    told_only = config is None and chains is None  # where the files tell which chains there are, each must tell its own
     if describe:
         from airrformer.parse.describe import describe as described
 
-        typer.echo(described(loaded.datasets[dataset]))
+        typer.echo(described(loaded.datasets[dataset], told_only))
         return
     from airrformer.parse import parse_dataset
 
-    parse_dataset(loaded.datasets[dataset], output, workers=threads or os.cpu_count() or 1, strict=strict)
+    workers = threads or os.cpu_count() or 1
+    parse_dataset(loaded.datasets[dataset], output, workers=workers, strict=strict, told_only=told_only)
 
 
 def _load_inputs(inputs: list[str], receptor: str, chains: str | None, settings: dict):
     """A config of one dataset, ``input``; the files tell which receptor and chains it has, where that is not said."""
+    for path in inputs:
+        if path != "-" and not Path(path).exists():
+            raise UserError(f"{path}: there is no such file")
+        if Path(path).is_dir():
+            raise UserError(f"{path}: a folder; name the files in it")
     settings = {"sequences": inputs, **settings}
     known = ({} if receptor == "auto" else {"receptor": receptor}) | ({"chains": chains.split(",")} if chains else {})
     if "receptor" not in known and "chains" in known:

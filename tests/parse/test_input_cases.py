@@ -372,7 +372,113 @@ def test_labels_may_stand_in_the_table_itself(tmp_path):
         parse_dataset(missing, tmp_path / "out")
 
 
+# --------------------------------------------------------------------------------------------- files as they are met
+
+
+def test_a_fragment_is_no_cdr3_where_junctions_are_given(parsed):
+    # reads that begin within FWR3, as BD Rhapsody's and many AIRR tables have them
+    fragment = TRB[80:]
+    text = f"sequence_id\tjunction_aa\tsequence_aa\na\tCASSIRSSYEQYF\t{fragment}\nb\tCASSLGF\t{fragment}\n"
+    found = parsed(text).chains
+    assert list(found.cdr3_aa) == ["ASSIRSSYEQY", "ASSLG"] and list(found.junction_aa) == ["CASSIRSSYEQYF", "CASSLGF"]
+    assert fragment[found.cdr3_start[0] : found.cdr3_end[0]] == "ASSIRSSYEQY"
+    assert not found.numbered[1] and "without its junction" in found.note[1]
+
+
+def test_a_row_of_several_chains_is_a_receptor_whatever_its_chains_are_called(parsed):
+    heavy = rebuild_chain("IGHV3-23*01", "CARDYYGSSYFDYW", "IGHJ4*02").sequence_aa
+    light = rebuild_chain("IGKV1-39*01", "CQQSYSTPLTF", "IGKJ4*01").sequence_aa
+    text = "sequence_id_heavy,sequence_alignment_aa_heavy,sequence_id_light,sequence_alignment_aa_light\n"
+    text += f"h1,{heavy},l1,{light}\nh2,{heavy},l2,{light}\n"
+    found = parsed(text, receptor="antibody", chains=["heavy", "light"])
+    assert found.receptor_ids == ["in.txt:2", "in.txt:3"] and len(found.chains) == 4
+    assert list(found.chains.sequence_id) == ["h1", "l1", "h2", "l2"]
+    assert list(found.chains.locus) == ["IGH", "IGK", "IGH", "IGK"]  # told by the chain: the column says light
+
+
+def test_yes_and_no_are_no_light_chains(parsed):
+    text = "name,site,light_chain\n" + "".join(f"ab{i},V3,{'yes' if i % 3 else 'no'}\n" for i in range(9))
+    with pytest.raises(UserError, match=r"no column of residues is found \('light_chain' has no, yes\)"):
+        parsed(text, receptor="antibody", chains=["light"])
+
+
+def test_rows_that_lack_columns_at_their_end_are_read(parsed):
+    text = "sequence_id\tjunction_aa\tv_call\tj_call\tclone_id\tnote\na\tCASSIRSSYEQYF\tTRBV19\tTRBJ2-7\nb\tCASSF\n"
+    found = parsed(text)
+    assert found.receptor_ids == ["a"] and reasons(found) == {"b": "row has 2 cells, the header 6"}
+    assert any("1 rows are shorter than the header" in note for note in found.notes)
+
+
+def test_ids_that_repeat_name_no_receptor(parsed):
+    found = parsed("sequence_id\tjunction_aa\nx\tCASSLGF\nx\tCASSQETF\n")
+    assert found.receptor_ids == ["in.txt:2", "in.txt:3"] and list(found.chains.sequence_id) == ["x", "x"]
+
+
+def test_each_column_of_a_row_has_a_convention_of_its_own(parsed):
+    rows = "".join(f"AGAGGGG{a}KTI,CASS{a}RSSYEQYF\n" for a in "GAVLIPFMW")
+    found = parsed(f"CDR3a,CDR3b\n{rows}", chains=["TRA", "TRB"])
+    assert list(found.chains.junction_aa[:2]) == ["CAGAGGGGGKTIF", "CASSGRSSYEQYF"]
+
+
+def test_genes_of_another_locus_are_noted(parsed):
+    text = "sequence_id\tlocus\tv_call\tj_call\tjunction_aa\na\tTRB\tTRAV27\tTRAJ9\tCAGAGGGGFKTIF\n"
+    assert parsed(text).chains.note[0].startswith("given as TRB, but its genes are those of TRA")
+
+
+def test_a_chain_without_its_j_gene_ends_its_cdr3_as_given(parsed):
+    # as in published tables of antibodies: the sequence stops before W118
+    heavy = rebuild_chain("IGHV3-23*01", "CARDYYGSSYFDYW", "IGHJ4*02")
+    short = heavy.sequence_aa[: heavy.bounds["cdr3"][1]]
+    text = f"id,sequence_aa,cdr3_aa\na,{short},ARDYYGSSYFDY\nb,{heavy.sequence_aa},ARDYYGSSYFDY\n"
+    found = parsed(text, receptor="antibody", chains=["heavy"]).chains
+    assert list(found.cdr3_aa) == ["ARDYYGSSYFDY", "ARDYYGSSYFDY"]
+    assert "has no F118 or W118 after the CDR3" in found.note[0] and pd.isna(found.fwr4_start[0])
+    lone = parsed(f">a\n{short}\n", receptor="antibody", chains=["heavy"]).chains
+    assert pd.isna(lone.cdr3_aa[0]) and pd.isna(lone.junction_aa[0]) and "no F118 or W118" in lone.note[0]
+    assert lone.numbered[0] and lone.fwr3_end[0] == short.rindex("ARDYYG")
+
+
+def test_a_stop_within_a_junction_is_not_productive(parsed):
+    found = parsed("id\tjunction_aa\na\tCASSQSY*\nb\tCASSF*\n")
+    assert reasons(found) == {"a": "not productive: a stop in the junction"} and list(found.chains.junction_aa) == [
+        "CASSF"
+    ]
+
+
+def test_constant_genes_are_kept_also_without_their_number(parsed):
+    found = parsed("id\tlocus\tc_call\tjunction_aa\na\tIGH\tIGHG\tCARDYW\n", receptor="antibody", chains=["heavy"])
+    assert found.chains.c_call[0] == "IGHG" and "IGHG" not in (found.chains.note[0] or "")
+
+
+def test_whole_chains_and_lone_cdr3s_together_are_worth_a_word(parsed):
+    found = parsed(f">a\n{TRB}\n>b\nCASSLGF\n>c\nCASSF\n")
+    assert any("2 chains of 3 are CDR3s alone, the others whole" in note for note in found.notes)
+
+
 # ------------------------------------------------------------------------------------------------- the command itself
+
+
+def test_where_nothing_says_which_chain_it_is_one_asks(tmp_path):
+    (tmp_path / "a.csv").write_text("AASeq,Count\nWGGDGFYAMD,3\nWCLFGFYVFN,2\nFGGNGMYALN,1\n")
+    found = run(tmp_path / "a.csv", "--describe")
+    assert found.returncode == 2 and "nothing says which chains these are; say it: --chains TRB" in found.stderr
+    assert run(tmp_path / "a.csv", "--describe", "--chains", "heavy").returncode == 0
+
+
+def test_chains_of_both_kinds_that_are_in_no_pair_are_all_kept(tmp_path):
+    (tmp_path / "a.fasta").write_text(f">a\n{TRB}\n>b\n{TRA}\n>c\n{'GAVLK' * 20}\n")
+    found = run(tmp_path / "a.fasta", "--output", tmp_path / "out")
+    assert found.returncode == 0 and "3 records: 2 receptors with 2 chains, 1 rejected" in found.stderr
+    assert "chain cannot be told" in found.stderr  # what says nothing is taken for nothing
+    described = run(tmp_path / "a.fasta", "--describe")
+    assert "--chains TRA,TRB --missing-chain zero" in described.stdout
+    assert "3 records: 2 receptors with 2 chains, 1 would be rejected" in described.stdout
+
+
+@pytest.mark.parametrize(("name", "words"), [("none.csv", "there is no such file"), (".", "a folder")])
+def test_a_file_that_is_not_there_is_one_sentence(tmp_path, name, words):
+    found = run(name, "--describe", cwd=tmp_path)
+    assert found.returncode == 2 and words in found.stderr and found.stderr.count("\n") == 1
 
 
 def run(*arguments, **options):
@@ -394,19 +500,19 @@ def test_describe_writes_nothing_and_says_what_it_is(tmp_path):
     assert found.returncode == 0, found.stderr
     assert "10x contig annotations" in found.stdout and "junction_aa <- cdr3" in found.stdout
     assert "Read with --receptor TCR --chains TRA,TRB" in found.stdout
-    assert "3 records: 1 receptors with 2 chains, 1 would be rejected" in found.stdout
+    assert "3 records: 1 receptor with 2 chains, 1 would be rejected" in found.stdout
     assert "1 not productive; the first: line 4, 'd'" in found.stdout
     assert [file.name for file in tmp_path.iterdir()] == ["cells.dat"]
 
 
 def test_standard_input_is_read_and_strict_is_an_error(tmp_path):
     text = ">a\nCASSF\n>b\nCAS*F\n"
-    found = run("-", "--output", tmp_path / "out", input=text)
-    assert found.returncode == 0 and "2 records: 1 receptors with 1 chains, 1 rejected" in found.stderr
+    found = run("-", "--chains", "TRB", "--output", tmp_path / "out", input=text)
+    assert found.returncode == 0 and "2 records: 1 receptor with 1 chain, 1 rejected" in found.stderr
     assert "1 not productive" in found.stderr
     assert pd.read_csv(tmp_path / "out" / "rejected.tsv", sep="\t").to_numpy().tolist() == [
         ["stdin", 3, "b", "not productive: '*' at position 4", "CAS*F"]
     ]
-    strict = run("-", "--output", tmp_path / "again", "--strict", input=text)
+    strict = run("-", "--chains", "TRB", "--output", tmp_path / "again", "--strict", input=text)
     assert strict.returncode == 2 and "stdin: line 3: 'b': not productive" in strict.stderr
     assert "Traceback" not in strict.stderr and not (tmp_path / "again").exists()

@@ -140,7 +140,7 @@ def test_a_mislabelled_chain_is_noted(tmp_path):
         tmp_path, f">a|TRA\n{TRB}\n>a|TRB\n{TRB2}\n", id="{receptor_id}|{locus}", chains=["TRA", "TRB"]
     )
     assert "given as TRA, but looks like TRB" in chains.note[0]
-    assert "locus differs from what numbering finds: 1 record" in summary["notes"]
+    assert "locus differs from what the chain or its genes say: 1 record" in summary["notes"]
 
 
 def test_what_has_no_domain_stays_without_regions(tmp_path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -32,7 +34,11 @@ _LOCUS_WORDS = {
 }  # fmt: skip
 _YES = {"t", "true", "1", "1.0", "yes", "y", "productive", "functional", "in", "in-frame"}
 _NO = {"f", "false", "0", "0.0", "no", "n", "unproductive", "non-productive", "nonproductive", "out", "stop"}
-_NOT_NUMBERED = Numbering(None, {}, 0, "not numbered yet")
+_NO_STARTS = ("no ", "unproductive", "rearranged sequence (but")  # IMGT/HighV-QUEST
+# Where FWR4 begins: F/W118 in its motif, C118 of TRAJ35, or F/W118 at the end of the sequence.
+_FWR4 = re.compile(r"[FWCL]G.G|[FW][GA].[GN]|[FW].{0,3}$|[FW]G")
+UNDECIDED = "would be numbered"
+_UNDECIDED = Numbering(None, {}, 0, UNDECIDED)
 
 
 @dataclass(slots=True)
@@ -51,6 +57,7 @@ class Chain:
     chain: str | None = None
     bounds: Bounds | None = None
     unnumbered: str | None = None  # why there are no bounds
+    conflict: str | None = None  # what contradicts the locus that is given
     regions_by: str = "none"  # genes | germlines | numbering | cdr3_only | none
     notes: list[str] = field(default_factory=list)
     other_frames: tuple[tuple[int, str], ...] = ()
@@ -78,7 +85,8 @@ class ChainBuilder:
     Args:
         workers: threads for the numbering.
         strict: reject what would be mended.
-        number: whether chains that germline residues do not fit are numbered; a description of a file does without.
+        most_numbered: so many chains are numbered; of those after them it is undecided what they are.
+        told_only: a chain must say which one it is; otherwise it is the dataset's one chain.
     """
 
     def __init__(
@@ -88,9 +96,11 @@ class ChainBuilder:
         account: Account,
         workers: int = 1,
         strict: bool = False,
-        number: bool = True,
+        most_numbered: float = math.inf,
+        told_only: bool = False,
     ) -> None:
-        self.dataset, self.facts, self.workers, self.strict, self.number = dataset, facts, workers, strict, number
+        self.dataset, self.facts, self.workers, self.strict = dataset, facts, workers, strict
+        self.most_numbered, self.told_only = most_numbered, told_only
         self.changes = account.changes
         self._genes = account.genes
         self._asked = {locus for chain in dataset.chains for locus in CHAIN_LOCI[chain]}
@@ -130,9 +140,9 @@ class ChainBuilder:
         for name in ("v_call", "j_call", "c_call"):
             if name in fields:
                 setattr(chain, name, self._gene(name, fields[name], chain))
-        if not chain.loci and (gene := chain.j_call or chain.v_call or chain.c_call):
+        if gene := chain.j_call or chain.v_call or chain.c_call:
             # J before V: a delta chain may use a V gene such as TRAV29/DV5
-            chain.loci = [gene[:3]]
+            self._compare_loci(chain, gene[:3], "its genes are those of")
         self._check_loci(chain)
         if self.dataset.min_umis:
             self._check_umis(fields)
@@ -156,7 +166,7 @@ class ChainBuilder:
 
     def _productive(self, value: str | None) -> bool | None:
         word = value.lower() if value else ""
-        productive = True if word in _YES else False if word in _NO or word.startswith("no ") else None
+        productive = True if word in _YES else False if word in _NO or word.startswith(_NO_STARTS) else None
         if productive is False:
             raise Rejected("not productive", value or "")
         if productive is None and self.dataset.unknown_productive == "reject":
@@ -165,6 +175,8 @@ class ChainBuilder:
 
     def _gene(self, column: str, call: str, chain: Chain) -> str | None:
         found = self._standardised(call, chain)
+        if column == "c_call" and found.symbol is None:
+            return call  # subclasses are not always told: IGHG
         if found.note:
             chain.notes.append(found.note)
         if found.symbol != call:
@@ -242,7 +254,9 @@ class ChainBuilder:
         residues = cleaned.sequence
         for what in cleaned.changes:
             self.changes[what] += 1
-        if self.facts.anchors[column].see(record.line, residues):
+        if "final stops taken off" in cleaned.changes and residues[-1] not in "FW":
+            raise Rejected("not productive: a stop in the junction", text)
+        if self.facts.anchors[column, record.slot].see(record.line, residues):
             if len(residues) < SHORTEST_CDR3:
                 raise Rejected(f"junction of fewer than {SHORTEST_CDR3} residues", text)
             return residues
@@ -266,19 +280,20 @@ class ChainBuilder:
         """Bounds from the genes where they fit exactly; the rest is numbered, all at once."""
         rest: list[Chain] = []
         for chain in chains:
-            if len(chain.sequence_aa) < SHORTEST_DOMAIN:
-                if chain.bounds is None:
-                    self._treat_bare_cdr3(chain)
+            if chain.bounds is not None:
                 continue
-            if chain.bounds is None and chain.v_call and chain.j_call:
+            if len(chain.sequence_aa) < SHORTEST_DOMAIN:
+                self._treat_short(chain)
+                continue
+            if chain.v_call and chain.j_call:
                 found = bounds_from_genes(
                     chain.sequence_aa, chain.v_call, chain.junction_aa, chain.j_call, chain.species
                 )
                 if found:
                     chain.bounds, chain.regions_by = found, "genes"
                     chain.junction_aa = junction_of(chain.sequence_aa, found) or chain.junction_aa
-            if chain.bounds is None:
-                rest.append(chain)
+                    continue
+            rest.append(chain)
         if not rest:
             return
         for chain, numbering in zip(rest, self._numbered([chain.sequence_aa for chain in rest])):
@@ -292,9 +307,13 @@ class ChainBuilder:
                 self._take(chain, numbering)
 
     def _numbered(self, sequences: list[str]) -> list[Numbering]:
-        if self.number:
+        if self.most_numbered == math.inf:
             return number_chains(sequences, self.workers)
-        return [bounds_from_germlines(sequence) or _NOT_NUMBERED for sequence in sequences]
+        found = [bounds_from_germlines(sequence) for sequence in sequences]
+        left = [sequence for sequence, laid in zip(sequences, found) if laid is None][: int(self.most_numbered)]
+        self.most_numbered -= len(left)
+        numbered = dict(zip(left, number_chains(left, self.workers)))
+        return [laid or numbered.get(sequence, _UNDECIDED) for sequence, laid in zip(sequences, found)]
 
     def _take(self, chain: Chain, numbering: Numbering) -> None:
         if not numbering.bounds:
@@ -302,33 +321,77 @@ class ChainBuilder:
             if numbering.locus and not chain.loci:
                 chain.loci = [numbering.locus]
             return
-        chain.bounds, chain.regions_by, chain.unnumbered = numbering.bounds, numbering.by, None
+        chain.bounds, chain.regions_by, chain.unnumbered = dict(numbering.bounds), numbering.by, None
         if numbering.domains > 1:
             chain.notes.append(f"{numbering.domains} V domains, the first is numbered")
-        self._compare_loci(chain, numbering.locus)
-        found = junction_of(chain.sequence_aa, numbering.bounds)
-        if chain.junction_aa and found and chain.junction_aa != found:
-            chain.notes.append(f"junction {chain.junction_aa} given, {found} found")
-        chain.junction_aa = found or chain.junction_aa
+        self._compare_loci(chain, numbering.locus, "looks like")
+        found = junction_of(chain.sequence_aa, chain.bounds)
+        given = chain.junction_aa
+        if given and given != found and self._ends_as_given(chain, given):
+            return
+        start = chain.bounds["cdr3"][1]
+        if not _FWR4.match(chain.sequence_aa, start):
+            # A chain that stops or shifts its frame within CDR3: numbering ends it somewhere.
+            chain.bounds = {region: at for region, at in chain.bounds.items() if region not in ("cdr3", "fwr4")}
+            chain.notes.append("no F118 or W118 is found, so where CDR3 ends is not known")
+            self.changes["CDR3 without an end, no F118 or W118"] += 1
+            return
+        if given and found and given != found:
+            chain.notes.append(f"junction {given} given, {found} found")
+        chain.junction_aa = found or given
         if found:
             chain.notes += anchor_notes(found)
 
-    def _compare_loci(self, chain: Chain, locus: str | None) -> None:
-        """What was given against what numbering finds; a TRD chain may use V genes of TRA, and light is either."""
+    def _ends_as_given(self, chain: Chain, given: str) -> bool:
+        """Whether the given junction begins at the C104 that is found: then it ends where it is given to end."""
+        assert chain.bounds is not None
+        start = chain.bounds["cdr3"][0]
+        after = chain.sequence_aa[start:]
+        inner = given[1:-1]
+        if chain.sequence_aa[start - 1] != given[0] or not inner or not after.startswith(inner):
+            return False
+        end = start + len(inner)
+        chain.bounds["cdr3"] = (start, end)
+        last = max(stop for _, stop in chain.bounds.values())
+        if chain.sequence_aa[end : end + 1] == given[-1]:
+            chain.bounds["fwr4"] = (end, max(last, end + 1))
+            chain.notes += anchor_notes(given)
+        else:
+            chain.bounds.pop("fwr4", None)
+            chain.notes.append("the sequence has no F118 or W118 after the CDR3 that is given")
+        return True
+
+    def _compare_loci(self, chain: Chain, locus: str | None, how: str) -> None:
+        """What was given against what is found; a TRD chain may use V genes of TRA, and light is either."""
         if locus is None or chain.loci == [locus]:
             return
         if not chain.loci or locus in chain.loci or {locus, *chain.loci} == {"IGK", "IGL"}:
             chain.loci = [locus]
-        elif {locus, *chain.loci} != {"TRA", "TRD"}:
-            chain.notes.append(f"given as {chain.locus}, but looks like {locus}")
-            self.changes["locus differs from what numbering finds"] += 1
+        elif {locus, *chain.loci} != {"TRA", "TRD"} and chain.conflict is None:
+            chain.conflict = f"given as {'/'.join(chain.loci)}, but {how} {locus}"
+            chain.notes.append(chain.conflict)
+            self.changes["locus differs from what the chain or its genes say"] += 1
             if self.dataset.locus_conflict == "correct":
                 chain.loci = [locus]
 
-    def _treat_bare_cdr3(self, chain: Chain) -> None:
-        """A short record is a junction, or a CDR3 where most of the file's short records do not run from C to F/W."""
-        given = chain.junction_aa == chain.sequence_aa
-        anchored = given or self.facts.bare_anchored
+    def _treat_short(self, chain: Chain) -> None:
+        """A short record is a junction, or a CDR3 where most of the file's short records do not run from C to F/W.
+
+        Where junctions are given beside the sequences it is a fragment of a chain, which may hold its junction.
+        """
+        given = chain.junction_aa
+        if given == chain.sequence_aa or not self.facts.with_junctions:
+            self._treat_bare_cdr3(chain, given is not None or self.facts.bare_anchored)
+            return
+        at = chain.sequence_aa.find(given) if given else -1
+        if at < 0:
+            chain.unnumbered = f"a fragment of {len(chain.sequence_aa)} residues without its junction"
+        else:
+            chain.bounds, chain.regions_by = {"cdr3": (at + 1, at + len(given or "") - 1)}, "genes"
+            chain.notes.append("a fragment with its junction")
+            self.changes["fragment of a chain with its junction"] += 1
+
+    def _treat_bare_cdr3(self, chain: Chain, anchored: bool) -> None:
         chain.bounds, chain.regions_by = bare_cdr3(chain.sequence_aa, anchored), "cdr3_only"
         if anchored:
             chain.junction_aa = chain.sequence_aa
@@ -340,15 +403,16 @@ class ChainBuilder:
 
     def _finish(self, chain: Chain) -> None:
         """Which of the dataset's chains it is. Raises ``Rejected`` where it is none of them or cannot be told."""
-        conflict = next((note for note in chain.notes if " but looks like " in note), None)
-        if conflict and self.dataset.locus_conflict == "reject":
-            raise Rejected(f"chain {conflict}", chain.sequence_aa)
+        if chain.conflict and self.dataset.locus_conflict == "reject":
+            raise Rejected(f"chain {chain.conflict}", chain.sequence_aa)
+        if chain.unnumbered == UNDECIDED:
+            raise Rejected(UNDECIDED)
         if chain.open_part and chain.bounds is None:
             raise Rejected("not productive: a stop codon in every reading frame", chain.sequence_aa)
         self._check_loci(chain)
         if chain.loci:
             chain.chain = CHAIN_OF_LOCUS[chain.loci[0]]
-        elif len(self.dataset.chains) == 1:
+        elif len(self.dataset.chains) == 1 and not self.told_only:
             chain.chain = self.dataset.chains[0]
             chain.loci = list(CHAIN_LOCI[chain.chain])
             what = f"taken as {chain.chain}, the dataset's one chain"

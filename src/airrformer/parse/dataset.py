@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 import os
 import time
 from collections import Counter
@@ -41,6 +42,8 @@ log = logging.getLogger(__name__)
 
 _BATCH = 10_000  # records that are in memory as objects at a time
 _SECONDS_BETWEEN_LINES = 10
+CANNOT_BE_REBUILT = "chain cannot be rebuilt"
+_MIXED = 0.01  # of the chains are of another length than the others: that is worth a word
 _LONGEST_VALUE = 200  # characters of a value or an id in rejected.tsv
 _REGIONS_BY = ("genes", "germlines", "numbering", "cdr3_only", "none")
 _REJECTED_SCHEMA = pa.schema(
@@ -94,12 +97,15 @@ class Parsed:
         return self.table.num_rows + len(self.rejected)
 
 
-def parse_dataset(dataset: Dataset, output: str | Path, workers: int = 1, strict: bool = False) -> dict:
+def parse_dataset(
+    dataset: Dataset, output: str | Path, workers: int = 1, strict: bool = False, told_only: bool = False
+) -> dict:
     """Parse a dataset and write chains.parquet, receptors.parquet, rejected.tsv, genes.tsv and parse.json.
 
     Args:
         workers: threads for the numbering; changes nothing but the time.
         strict: stop at the first record that would be left out or mended.
+        told_only: reject chains that do not say which one they are, also where the dataset has one kind of chain.
 
     Returns:
         The summary that is in parse.json.
@@ -107,7 +113,7 @@ def parse_dataset(dataset: Dataset, output: str | Path, workers: int = 1, strict
     Raises:
         UserError: see ``parse_files`` and ``labels.read_labels``. Nothing is written then.
     """
-    parsed = parse_files(dataset.files, dataset, workers, strict)
+    parsed = parse_files(dataset.files, dataset, workers, strict, told_only=told_only)
     labels = read_labels(dataset, parsed.record_ids, parsed.label_rows) if dataset.labels else None
     receptors = receptor_table(parsed.receptor_ids, parsed.status, dataset, labels)
     notes = parsed.notes + (labels.notes if labels else [])
@@ -157,11 +163,20 @@ def account(summary: dict) -> list[str]:
     lines += summary["notes"]
     left = sum(summary["rejected"].values())
     lines.append(
-        f"{summary['records']:,} records: {summary['receptors']:,} receptors with {summary['chains']:,} chains, "
-        f"{left:,} rejected"
+        f"{counted(summary['records'], 'record')}: {counted(summary['receptors'], 'receptor')} with "
+        f"{counted(summary['chains'], 'chain')}, {left:,} rejected"
     )
     lines += [f"  {count:,} {reason}" for reason, count in summary["rejected"].items()]
-    return lines
+    return lines + hints(summary["rejected"])
+
+
+def hints(rejected: dict[str, int]) -> list[str]:
+    """What to do about frequent reasons."""
+    if not rejected.get(CANNOT_BE_REBUILT):
+        return []
+    return [
+        "  say rebuild: never (--set rebuild=never) to keep junctions whose chains cannot be rebuilt, all of them alone"
+    ]
 
 
 def reasons_of(rejected: pd.DataFrame) -> dict[str, int]:
@@ -184,19 +199,21 @@ def parse_files(
     workers: int = 1,
     strict: bool = False,
     any_header: bool = False,
-    number: bool = True,
+    most_numbered: float = math.inf,
+    told_only: bool = False,
 ) -> Parsed:
     """Files to chains of receptors. A file is read once, and only its tables are in memory, not its records.
 
     Args:
-        number: whether chains that germline residues do not fit are numbered.
+        most_numbered: so many chains are numbered; those after them are rejected as undecided.
+        told_only: see ``parse_dataset``.
 
     Raises:
         UserError: a file cannot be read, ids repeat, the molecule is not what was declared, or no receptor is left.
     """
     found = _Found(dataset)
     for file in files:
-        found.read(file, workers, strict, any_header, number)
+        found.read(file, workers, strict, any_header, most_numbered, told_only)
     chains = pa.Table.from_batches(found.chains, _SCHEMA).unify_dictionaries()
     found.chains.clear()
     pairing = pair_chains(chains, dataset)
@@ -226,8 +243,7 @@ def parse_files(
         status=pairing.status,
         rejected=rejected,
         genes=found.gene_table(),
-        notes=found.notes
-        + [f"{what}: {_of(count, 'record')}" for what, count in found.account.changes.items() if count],
+        notes=found.all_notes(),
         record_ids=found.record_ids,
         label_rows=found.label_rows,
         molecules=sorted(found.molecules),
@@ -247,13 +263,15 @@ def _nothing_left(files: list[str], rejected: pd.DataFrame, total: int) -> str:
     counts = rejected["reason"].value_counts()
     reasons = "; ".join(f"{reason} ({count})" for reason, count in list(counts.items())[:3])
     first = rejected.iloc[0]
-    return (
-        f"{', '.join(files)}: no receptor is left of {total} records: {reasons}; the first is {first['id']!r} on line "
-        f"{first['line']}"
+    sentence = (
+        f"{', '.join(files)}: no receptor is left of {counted(total, 'record')}: {reasons}; the first is "
+        f"{first['id']!r} on line {first['line']}"
     )
+    return "; ".join([sentence, *hints(reasons_of(rejected))])
 
 
-def _of(count: int, noun: str) -> str:
+def counted(count: int, noun: str) -> str:
+    """A number with its noun in the right form."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
@@ -277,14 +295,16 @@ class _Found:
     regions_by: Counter[str] = field(default_factory=Counter)
     account: Account = field(default_factory=Account)
 
-    def read(self, file: str, workers: int, strict: bool, any_header: bool, number: bool) -> None:
+    def read(
+        self, file: str, workers: int, strict: bool, any_header: bool, most_numbered: float, told_only: bool
+    ) -> None:
         """Read one file from end to end."""
         opened = read_records(file, self.dataset, any_header)
         self.formats[opened.path], self.used[opened.path] = opened.format, opened.used
         head = list(itertools.islice(opened.records, SAMPLE))
-        facts = survey(opened.path, [record for record in head if isinstance(record, Record)], self.dataset)
+        facts = survey(opened, [record for record in head if isinstance(record, Record)], self.dataset)
         self.molecules |= facts.present
-        builder = ChainBuilder(self.dataset, facts, self.account, workers, strict, number)
+        builder = ChainBuilder(self.dataset, facts, self.account, workers, strict, most_numbered, told_only)
         progress = _Progress(opened)
         for batch in _batches(itertools.chain(head, opened.records), _BATCH):
             self._add(builder.build(batch), batch)
@@ -312,7 +332,14 @@ class _Found:
 
     def all_notes(self) -> list[str]:
         changes = self.account.changes.items()
-        return self.notes + [f"{what}: {_of(count, 'record')}" for what, count in changes if count]
+        notes = self.notes + [f"{what}: {counted(count, 'record')}" for what, count in changes if count]
+        alone, total = self.regions_by["cdr3_only"], self.regions_by.total()
+        if _MIXED * total < alone < (1 - _MIXED) * total:
+            notes.append(
+                f"{counted(alone, 'chain')} of {total:,} are CDR3s alone, the others whole: length tells them apart, "
+                "which gives away labels that go with it; ask for one kind"
+            )
+        return notes
 
     def gene_table(self) -> pd.DataFrame:
         rows = [

@@ -164,11 +164,12 @@ class SeenIds:
         if not whole_header and all(distinct):
             raise UserError(
                 f"{self._path}: the headers differ but their first words, which are the ids, repeat: {shown}{more}; "
-                "give the header's form, such as id: '{receptor_id}|{locus}', or say repeated_ids: rename"
+                "give the header's form, such as id: '{receptor_id}|{locus}', or say repeated_ids: rename (--set "
+                "repeated_ids=rename)"
             )
         raise UserError(
             f"{self._path}: repeated ids: {shown}{more}; give every record an id of its own, or say "
-            "repeated_ids: rename"
+            "repeated_ids: rename (--set repeated_ids=rename)"
         )
 
 

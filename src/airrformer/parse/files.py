@@ -132,6 +132,9 @@ class Source:
             which = "1 line is" if self._odd_lines == 1 else f"{self._odd_lines:,} lines are"
             self.notes.append(f"{self.path}: {which} not UTF-8 and read as Latin-1")
 
+    def close(self) -> None:
+        self._text.close()
+
     def share_read(self) -> float:
         """How much of the file has been read, 0 to 1."""
         return 1.0 if self._raw.closed else min(1.0, self._raw.tell() / max(1, self._size))

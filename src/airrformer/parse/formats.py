@@ -10,12 +10,14 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from airrformer.errors import UserError
 from airrformer.parse.fasta import FIELDS
+from airrformer.parse.files import is_missing
 from airrformer.parse.table import Table, near
 
+LONG_TABLE, WIDE_TABLE = "table", "table with a column for each chain"
 # What `columns:` may name, for a table with one chain a row; "TRA.junction_aa" and the like where a row has several.
 COLUMNS = (*FIELDS, "sequence_aa", "sequence")
 CHAIN_NAMES = ("TRA", "TRB", "TRG", "TRD", "heavy", "light")
@@ -118,6 +120,7 @@ def _wide_names(chain: str) -> Names:
                 if len(token) == 1 and (alone or (chain in ("heavy", "light") and pattern in ("v{t}", "{t}v", "{t}c"))):
                     continue
                 names.setdefault(ours, []).append(pattern.replace("{t}", token))
+    names["sequence_aa"] += ["vhorvhh"] * (chain == "heavy")  # CoV-AbDab
     return {ours: tuple(found) for ours, found in names.items()}
 
 
@@ -165,14 +168,15 @@ def _mixcr(fields: Fields) -> Fields:
 
 
 def _immunoseq(fields: Fields) -> Fields:
-    """The frame tells whether it is productive; a gene that is not resolved is told by its ties or its family."""
+    """The frame tells whether it is productive; a gene that is not resolved is told by its ties, else its family."""
     frame = fields.pop("_frame", "").lower()
     fields["productive"] = {"in": "true", "out": "false", "stop": "false"}.get(frame, fields.get("productive", ""))
+    for segment in ("v", "j"):
+        calls = [fields.pop(f"_{segment}{kind}", "") for kind in ("", "_gene", "_ties", "_family")]
+        fields[f"{segment}_call"] = next((call for call in calls if "-" in call), next(filter(None, calls), ""))
     identity = fields.pop("_identity", "").split("+")
     if len(identity) == 3:
-        fields.setdefault("junction_aa", identity[0])
-        fields.setdefault("v_call", identity[1])
-        fields.setdefault("j_call", identity[2])
+        fields = dict(zip(("junction_aa", "v_call", "j_call"), identity)) | {k: v for k, v in fields.items() if v}
     return {name: value for name, value in fields.items() if value}
 
 
@@ -255,7 +259,7 @@ FORMATS: tuple[Format, ...] = (
     Format(
         "10x clonotypes",
         (_all("clonotypeid", "cdr3saa"),),
-        ({"receptor_id": ("clonotypeid",), "_chains": ("cdr3saa",), "duplicate_count": ("frequency",)},),
+        ({"receptor_id": ("clonotypeid",), "_chains": ("cdr3saa",)},),
         split=_cell_ranger_clonotypes,
     ),
     Format(
@@ -307,6 +311,7 @@ FORMATS: tuple[Format, ...] = (
         "immunoSEQ",
         (
             _all("aminoacid", "frametype"),
+            _all("aminoacid", "vresolved"),
             _all("aminoacid", "sequencestatus"),
             _all("cdr3aminoacid", "frametype"),
             _all("tcrbioidentity"),
@@ -315,10 +320,14 @@ FORMATS: tuple[Format, ...] = (
             {
                 "sequence_id": ("sequenceid",),
                 "junction_aa": ("aminoacid", "cdr3aminoacid"),
-                "v_call": ("vresolved", "vmaxresolved", "vgene", "vgenename", "vgeneties", "vgenenameties",
-                           "vfamily", "vfamilyname"),
-                "j_call": ("jresolved", "jmaxresolved", "jgene", "jgenename", "jgeneties", "jgenenameties",
-                           "jfamily", "jfamilyname"),
+                "_v": ("vresolved", "vmaxresolved"),
+                "_v_gene": ("vgene", "vgenename"),
+                "_v_ties": ("vgeneties", "vgenenameties"),
+                "_v_family": ("vfamily", "vfamilyname"),
+                "_j": ("jresolved", "jmaxresolved"),
+                "_j_gene": ("jgene", "jgenename"),
+                "_j_ties": ("jgeneties", "jgenenameties"),
+                "_j_family": ("jfamily", "jfamilyname"),
                 "locus": ("locus",),
                 "duplicate_count": ("templates", "seqreads", "counttemplatesreads", "counttemplates", "count"),
                 "consensus_count": ("reads", "countreads"),
@@ -376,6 +385,34 @@ FORMATS: tuple[Format, ...] = (
             },
         ),
         split=_semicolons,
+    ),
+    Format(
+        "TRUST4 report",
+        (_all("cdr3aa", "cdr3nt", "v", "j", "cid"),),
+        (
+            {
+                "sequence_id": ("cid",),
+                "v_call": ("v",),
+                "j_call": ("j",),
+                "c_call": ("c",),
+                "junction_aa": ("cdr3aa",),
+                "duplicate_count": ("count",),
+            },
+        ),
+    ),
+    Format(
+        "IMGT/HighV-QUEST summary",
+        (_all("sequenceid", "vgeneandallele", "aajunction"),),
+        (
+            {
+                "sequence_id": ("sequenceid",),
+                "v_call": ("vgeneandallele",),
+                "j_call": ("jgeneandallele",),
+                "junction_aa": ("aajunction",),
+                "sequence": ("sequence",),
+                "productive": ("vdomainfunctionality", "functionality"),
+            },
+        ),
     ),
     Format(
         "VDJtools",
@@ -511,6 +548,8 @@ FORMATS: tuple[Format, ...] = (
 
 # ---------------------------------------------------------------------------------------------- without a header
 
+_SHORTEST, _SHORT_WORD = 4, 12  # letters
+_LIKE_RESIDUES = re.compile(r"[ACDEFGHIKLMNPQRSTVWYXBZJUO*_.~#\s-]+", re.IGNORECASE)
 _GENE_NAME = re.compile(r"(?:TR|IG)[ABGDHKL]([VJ])[\w/.*-]+", re.IGNORECASE)
 _NUCLEOTIDES = re.compile(r"[ACGTN]{9,}", re.IGNORECASE)
 _JUNCTION = re.compile(r"C[ACDEFGHIKLMNPQRSTVWY]{2,40}[FWC]|C[ACDEFGHIKLMNPQRSTVWY*_]{2,40}")
@@ -588,7 +627,7 @@ def layout_of(table: Table, columns: dict[str, str] | None = None, name: str = "
         if any(told <= names for told in format.told_by):
             return _laid_out(format, table)
     wide = _wide(table)
-    return wide if wide else _laid_out(Format("table", (), (LONG,)), table)
+    return wide if wide else _laid_out(Format(LONG_TABLE, (), (LONG,)), table)
 
 
 def _laid_out(format: Format, table: Table) -> Layout:
@@ -604,6 +643,40 @@ def _laid_out(format: Format, table: Table) -> Layout:
 
 def _listed(table: Table) -> str:
     return ", ".join(filter(None, table.header))[:400]
+
+
+def with_residues(layout: Layout, table: Table, sample: list[list[str]]) -> Layout:
+    """A layout that was told by common names only, without columns that hold no residues (``light_chain``: yes, no).
+
+    Raises ``UserError`` where none is left.
+    """
+    if layout.name not in (LONG_TABLE, WIDE_TABLE):
+        return layout
+    kept, odd = [], ""
+    for columns in layout.chains:
+        found = [i for name in RESIDUES for i in columns.positions.get(name, ())]
+        cells = [row[i].strip() for row in sample for i in found if i < len(row)]
+        values = [value for value in cells if not is_missing(value)]
+        certain = any(plain(table.header[i]) in _CERTAIN for i in found)
+        if certain or not values or _hold_residues(values):
+            kept.append(columns)
+        else:
+            odd = odd or f"{table.header[found[0]]!r} has {', '.join(list(dict.fromkeys(values))[:3])[:80]}"
+    if not kept:
+        raise UserError(
+            f"{table.path}: no column of residues is found ({odd}); name it under columns (--columns junction_aa=NAME)"
+        )
+    return replace(layout, chains=tuple(kept))
+
+
+_CERTAIN = {"junctionaa", "cdr3aa", "sequenceaa", "sequence"}  # AIRR's own names
+
+
+def _hold_residues(values: list[str]) -> bool:
+    """Whether most look like residues, and are not a few words over and over."""
+    likely = [value for value in values if len(value) >= _SHORTEST and _LIKE_RESIDUES.fullmatch(value)]
+    words = len(values) > 4 and len(set(likely)) <= 2 and max(map(len, likely), default=0) < _SHORT_WORD
+    return len(likely) * 2 >= len(values) and not words
 
 
 def _wide(table: Table) -> Layout | None:
@@ -625,7 +698,7 @@ def _wide(table: Table) -> Layout | None:
         return None
     shared = {ours: at for ours, at in long.items() if ours in ("receptor_id", "cell_id", "sequence_id", "species")}
     chains = [ChainColumns({**shared, **c.positions}, c.fixed, c.suffix) for c in chains]
-    return Layout("table with a column for each chain", tuple(chains), _used(chains, table, labels))
+    return Layout(WIDE_TABLE, tuple(chains), _used(chains, table, labels))
 
 
 def _by_column_map(table: Table, columns: dict[str, str]) -> Layout:

@@ -13,13 +13,15 @@ from airrformer.config import Dataset
 from airrformer.errors import UserError
 from airrformer.parse.fasta import FastaRecord, HeaderTemplate, SeenIds, first_word, read_fasta, read_fastq
 from airrformer.parse.files import STDIN, Source, is_missing, real_path
-from airrformer.parse.formats import KNOWN, RESIDUES, Layout, layout_of, plain, with_header
+from airrformer.parse.formats import KNOWN, RESIDUES, Layout, layout_of, plain, with_header, with_residues
 from airrformer.parse.h5ad import read_h5ad
 from airrformer.parse.table import SEPARATORS, Table, read_table
 
 # What concerns a whole file (its ids, its molecule, its convention for CDR3s) is told by so many of its records.
 SAMPLE = 10_000
 
+# A row that is cut before one of these is rejected.
+_NEEDED = {*RESIDUES, "v_call", "j_call", "receptor_id", "cell_id"}
 _GENE_IN_HEADER = re.compile(r"\b((?:TR[ABGD]|IG[HKL])[VJ]\d\S*)")
 
 
@@ -31,6 +33,7 @@ class Record:
         id: what the user knows it by.
         fields: our name -> value as in the file, without missing values; ``sequence`` and ``sequence_aa`` may hold
             either molecule.
+        slot: which of the chains of a row it is.
         extra: columns that the dataset asks for beside ours (labels and groups).
     """
 
@@ -39,6 +42,7 @@ class Record:
     id: str
     receptor_id: str
     fields: dict[str, str]
+    slot: int = 0
     extra: dict[str, str] | None = None
 
 
@@ -60,6 +64,7 @@ class Input:
     Attributes:
         format: what the file is.
         used: our name -> the columns that it is read from; empty for FASTA.
+        columns: for each slot, our name -> the first of these columns.
         records: to be read once; the notes are complete when it is.
     """
 
@@ -67,8 +72,14 @@ class Input:
     format: str
     records: Iterator[Record | Rejection]
     used: dict[str, list[str]] = field(default_factory=dict)
+    columns: list[dict[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     source: Source | None = None
+
+    def close(self) -> None:
+        """Let go of the file before its end."""
+        if self.source:
+            self.source.close()
 
 
 def read_records(path: str, dataset: Dataset, any_header: bool = False) -> Input:
@@ -150,9 +161,8 @@ def _from_fasta(source: Source, kind: str, dataset: Dataset, any_header: bool) -
         source.path,
         kind,
         _fasta_records(source, everything, template, dataset.repeated_ids == "rename"),
-        {},
-        source.notes,
-        source,
+        notes=source.notes,
+        source=source,
     )
 
 
@@ -207,8 +217,10 @@ def _from_table(source: Source, dataset: Dataset, any_header: bool) -> Input:
     head = list(itertools.islice(rows, SAMPLE))
     if not head:
         raise UserError(f"{source.path}: the table has a header and no rows")
+    sample = [cells for _, cells in head]
+    layout = with_residues(layout, table, sample)
     extra = _extra_columns(table, dataset)
-    identity = _identity(table, layout, [cells for _, cells in head if len(cells) == len(table.header)])
+    identity = _identity(layout, sample)
     if identity is None:
         notes.append(
             f"{source.path}: no column receptor_id, cell_id or sequence_id with values of their own: each row is a "
@@ -216,25 +228,30 @@ def _from_table(source: Source, dataset: Dataset, any_header: bool) -> Input:
         )
     source.notes, notes[:0] = notes, source.notes  # one list, which the readers below add to
     records = _table_records(table, itertools.chain(head, rows), layout, identity, extra)
-    return Input(source.path, layout.name, records, layout.used, source.notes, source)
+    first = [{ours: table.header[at[0]] for ours, at in chain.positions.items()} for chain in layout.chains]
+    return Input(source.path, layout.name, records, layout.used, first, source.notes, source)
 
 
-def _identity(table: Table, layout: Layout, sample: list[list[str]]) -> str | None:
-    """Which of our names holds the receptor's id.
+def _identity(layout: Layout, sample: list[list[str]]) -> str | None:
+    """Which of our names holds the receptor's id, or None where each row is a receptor of its own.
 
-    ``cell_id`` joins the chains of a cell, but bulk repertoires leave it empty; then a rearrangement is a receptor. A
-    column that is called an id by no standard, such as ``name``, is one only if it names every row differently.
+    ``cell_id`` joins the chains of a cell, but bulk repertoires leave it empty; then a rearrangement is a receptor, if
+    no id is there twice. In a row of several chains an id of one of them is not the receptor's.
     """
     if layout.rows_may_lack_id:
         return "receptor_id"
-    first = layout.chains[0].positions
     for name in ("receptor_id", "cell_id", "sequence_id"):
-        places = first.get(name, ())
-        values = [v for cells in sample if not is_missing(v := next((cells[i] for i in places), ""))]
-        certain = any(plain(table.header[i]) == plain(name) for i in places) or layout.name != "table"
-        if values and (certain or name == "cell_id" or len(set(values)) == len(values)):
+        places = layout.chains[0].positions.get(name, ())
+        if not places or any(chain.positions.get(name) != places for chain in layout.chains):
+            continue
+        values = [v for cells in sample if (v := _first_value(cells, places))]
+        if values and (name != "sequence_id" or len(set(values)) == len(values)):
             return name
     return None
+
+
+def _first_value(cells: list[str], places: tuple[int, ...]) -> str | None:
+    return next((v.strip() for i in places if i < len(cells) and not is_missing(v := cells[i])), None)
 
 
 def _extra_columns(table: Table, dataset: Dataset) -> list[tuple[str, int]]:
@@ -258,18 +275,18 @@ def _table_records(
     species = {"species": table.metadata["Species"]} if "Species" in table.metadata else {}
     plans = [(list(chain.positions.items()), {**species, **chain.fixed}, chain.suffix) for chain in layout.chains]
     wide = len(plans) > 1
-    last = max(i for positions, _, _ in plans for _, places in positions for i in places)
+    needed = max(i for positions, _, _ in plans for ours, places in positions if ours in _NEEDED for i in places)
     short = 0
     for line, cells in rows:
-        if last < len(cells) < width:
+        if needed < len(cells) < width:
             short += 1
             cells = cells + [""] * (width - len(cells))
         if len(cells) != width:
             reason = f"row has {len(cells)} cells, the header {width}"
-            yield Rejection(path, line, cells[0], reason, "\t".join(cells))
+            yield Rejection(path, line, _any_id(cells, plans) or f"{name}:{line}", reason, "\t".join(cells))
             continue
-        found: list[tuple[dict[str, str], str]] = []
-        for positions, fixed, suffix in plans:
+        found: list[tuple[dict[str, str], str, int]] = []
+        for slot, (positions, fixed, suffix) in enumerate(plans):
             fields = dict(fixed)
             for ours, places in positions:
                 for i in places:
@@ -279,14 +296,14 @@ def _table_records(
             if layout.adapt:
                 fields = layout.adapt(fields)
             if layout.split:
-                found += [(part, suffix) for part in layout.split(fields)]
+                found += [(part, suffix, slot) for part in layout.split(fields)]
             elif not wide or any(residues in fields for residues in RESIDUES):
-                found.append((fields, suffix))
+                found.append((fields, suffix, slot))
         if not found:
-            yield Rejection(path, line, _first_id(cells, plans) or f"{name}:{line}", "no sequence")
+            yield Rejection(path, line, _any_id(cells, plans) or f"{name}:{line}", "no sequence")
             continue
         also = {column: value for column, i in extra if not is_missing(value := cells[i].strip())} if extra else None
-        for fields, suffix in found:
+        for fields, suffix, slot in found:
             receptor_id = fields.get(identity) if identity else f"{name}:{line}"
             if receptor_id is None and layout.rows_may_lack_id:
                 receptor_id = f"{name}:{line}"
@@ -294,18 +311,15 @@ def _table_records(
             if receptor_id is None:
                 yield Rejection(path, line, record_id, f"no {identity}")
                 continue
-            yield Record(path, line, record_id, receptor_id + suffix, fields, also)
+            yield Record(path, line, record_id, receptor_id + suffix, fields, slot, also)
     if short:
-        table.notes.append(f"{path}: {short:,} rows are shorter than the header, by columns that are not used")
+        table.notes.append(f"{path}: {short:,} rows are shorter than the header; what they lack is not needed")
 
 
-def _first_id(cells: list[str], plans) -> str | None:
+def _any_id(cells: list[str], plans) -> str | None:
     places = dict(plans[0][0])
-    for name in ("receptor_id", "cell_id", "sequence_id"):
-        for i in places.get(name, ()):
-            if not is_missing(cells[i]):
-                return cells[i].strip()
-    return None
+    ids = (_first_value(cells, places.get(name, ())) for name in ("receptor_id", "cell_id", "sequence_id"))
+    return next(filter(None, ids), None)
 
 
 # ------------------------------------------------------------------------------------------------------------ AnnData
@@ -321,6 +335,6 @@ def _from_h5ad(path: str, dataset: Dataset) -> Input:
             if not any(residues in fields for residues in RESIDUES):
                 yield Rejection(path, row, cell, "cell without a receptor")
             else:
-                yield Record(path, row, fields.get("sequence_id", cell), cell, fields, also)
+                yield Record(path, row, fields.get("sequence_id", cell), cell, fields, extra=also)
 
     return Input(path, "AnnData", records())

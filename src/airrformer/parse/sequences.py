@@ -36,7 +36,7 @@ def read_sequences(path: str | Path) -> Sequences:
     dataset = Dataset(sequences=str(path), receptor="TCR", chains=["TRB"])
     opened = read_records(str(path), dataset)
     head = list(itertools.islice(opened.records, SAMPLE))
-    facts = survey(opened.path, [record for record in head if isinstance(record, Record)], dataset)
+    facts = survey(opened, [record for record in head if isinstance(record, Record)], dataset)
     ids, sequences, rejected = [], [], []
     for record in itertools.chain(head, opened.records):
         if isinstance(record, Rejection):

@@ -13,11 +13,11 @@ from typing import Literal
 from airrformer.config import Dataset
 from airrformer.errors import UserError
 from airrformer.parse.nucleotides import MINIMUM_LETTERS, letters_of, looks_like_nucleotides
-from airrformer.parse.records import Record
+from airrformer.parse.records import Input, Record
 from airrformer.parse.residues import SHORTEST_DOMAIN
-from airrformer.receptors.genes import HUMAN, MOUSE, species_name
-from airrformer.receptors.germlines import has_germline_v
+from airrformer.receptors.genes import HUMAN, MOUSE, species_name, standardise
 
+_TOLD = ("v_call", "j_call", "junction_aa", "cdr3_aa")
 _LOOKED_AT = 1000  # records whose letters are looked at one by one
 Molecule = Literal["protein", "nucleotide"]
 
@@ -55,7 +55,8 @@ class Anchors:
         (line_a, junction), (line_b, cdr3) = self.first[True], self.first[False]
         raise UserError(
             f"{self.path}: column {self.column} mixes junctions with C104 ({junction}, line {line_a}) and CDR3s "
-            f"without ({cdr3}, line {line_b}); write all in one way, or say cdr3_anchors: each"
+            f"without ({cdr3}, line {line_b}); write all in one way, or say cdr3_anchors: each (--set "
+            "cdr3_anchors=each)"
         )
 
 
@@ -66,36 +67,51 @@ class Facts:
     Attributes:
         molecules: field -> what its letters are.
         species: key of ``tidytcells``, where a record does not say itself.
-        anchors: field -> convention.
+        anchors: (field, slot) -> convention.
         bare_anchored: whether short sequences are junctions.
+        with_junctions: whether junctions or CDR3s are given beside the chains; a short chain is then no CDR3 itself.
         with_genes: whether there are V and J genes, so that chains can be put together.
         present: the molecules that its records are read from.
     """
 
     molecules: dict[str, Molecule]
     species: str
-    anchors: dict[str, Anchors]
+    anchors: dict[tuple[str, int], Anchors]
+    with_junctions: bool
     bare_anchored: bool
     with_genes: bool
     present: set[str]
     notes: list[str]
 
 
-def survey(path: str, sample: list[Record], dataset: Dataset) -> Facts:
+def survey(opened: Input, sample: list[Record], dataset: Dataset) -> Facts:
     """Tell what a file holds by its first records.
 
     Raises ``UserError`` where the molecule is not what was declared, or one column mixes junctions and CDR3s.
     """
-    notes: list[str] = []
+    path, notes = opened.path, []
     molecules = {name: _molecule(path, sample, name, dataset.molecule, notes) for name in ("sequence", "sequence_aa")}
-    anchors = {name: _anchors(path, sample, name, dataset.cdr3_anchors) for name in ("junction_aa", "cdr3_aa")}
+    columns = opened.columns or [{}]
+    anchors = {
+        (name, slot): _anchors(path, sample, name, slot, columns[slot].get(name, name), dataset.cdr3_anchors)
+        for name in ("junction_aa", "cdr3_aa")
+        for slot in range(len(columns))
+    }
     notes += [found.note for found in anchors.values() if found.note]
     species = _species(sample, dataset)
     if species != HUMAN and dataset.species == "auto" and not any("species" in record.fields for record in sample):
         notes.append(f"{path}: the genes are read as those of mouse")
-    present = {_source(record, molecules) for record in sample}
-    with_genes = all(any(name in record.fields for record in sample) for name in ("v_call", "j_call"))
-    return Facts(molecules, species, anchors, _bare_anchored(sample), with_genes, present, notes)
+    given = {name for record in sample for name in _TOLD if name in record.fields}
+    return Facts(
+        molecules=molecules,
+        species=species,
+        anchors=anchors,
+        with_junctions=bool(given & {"junction_aa", "cdr3_aa"}),
+        bare_anchored=_bare_anchored(sample),
+        with_genes={"v_call", "j_call"} <= given,
+        present={_source(record, molecules) for record in sample},
+        notes=notes,
+    )
 
 
 def _source(record: Record, molecules: dict[str, Molecule]) -> str:
@@ -109,21 +125,25 @@ def _species(sample: list[Record], dataset: Dataset) -> str:
     """Human, unless clearly more of the V calls have germline residues in mouse: many names (TRBV19) are in both."""
     if dataset.species != "auto":
         return species_name(dataset.species) or dataset.species
-    calls = Counter(record.fields["v_call"] for record in sample if "v_call" in record.fields)
+    # Antibody genes of the mouse are not known, so they tell nothing.
+    calls = Counter(
+        call for record in sample if not (call := record.fields.get("v_call", "IG")).upper().startswith("IG")
+    )
 
     def known(species: str) -> int:
-        return sum(count for call, count in calls.items() if has_germline_v(call, species))
+        return sum(n for call, n in calls.items() if standardise(call, "TCR", species).symbol)
 
     return MOUSE if known(MOUSE) > known(HUMAN) + 0.1 * calls.total() else HUMAN
 
 
-def _anchors(path: str, sample: list[Record], column: str, declared: str) -> Anchors:
+def _anchors(path: str, sample: list[Record], name: str, slot: int, column: str, declared: str) -> Anchors:
     """``junction_aa`` is taken at its word unless it clearly has no anchors (AIRR: with them); ``cdr3_aa`` is without
     them in AIRR, but many programs write junctions there."""
-    values = [record.fields[column].upper() for record in sample if column in record.fields]
+    held = [record for record in sample if record.slot == slot and name in record.fields]
+    values = [record.fields[name].upper() for record in held]
     if declared != "auto":
         return Anchors(path, column, {"with": True, "without": False, "each": None}[declared])
-    junction = column == "junction_aa"
+    junction = name == "junction_aa"
     if not values:
         return Anchors(path, column, junction)
     with_c = sum(value.startswith("C") for value in values) / len(values)

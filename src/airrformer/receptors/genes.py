@@ -33,6 +33,7 @@ _SEPARATORS = re.compile(r"\s*(?:,\s*or\s+|[,;|]|\s+or\s+)\s*", re.IGNORECASE)
 _SLASH = re.compile(r"/(?!-?(?:DV|OR))", re.IGNORECASE)
 _BEFORE = re.compile(r"([A-Za-z][A-Za-z. ]*?)\s+(?=(?:TR|IG)[A-Z])")  # IMGT's "Homsap "
 _AFTER = re.compile(r"(?:\s+[(\[]?(?:F|P|ORF)[)\]]?)?(?:\s*\(see comment\))?$")  # and its functionality
+_SPECIES_AFTER = re.compile(r"\s*\(([A-Za-z ]+)\)$")  # CoV-AbDab's "IGHV3-30 (Human)"
 _SCORE = re.compile(r"\((\d+(?:\.\d+)?)\)$")  # MiXCR's "TRBV12-3*00(1234.5)"
 _COLON = re.compile(r":(\d\d)$")  # TRBV19:01
 _GENE = re.compile(r"(?:(?:TCR|TR|IG)[A-Z]|[ABDGHKL][VDJ])[A-Z0-9()/._ -]{0,30}", re.IGNORECASE)
@@ -129,15 +130,16 @@ def standardise(symbol: str, receptor: str | None = None, species: str = HUMAN, 
     except _NotAGene as reason:
         return GeneCall(None, str(reason), str(reason))
     best = _best(found)
-    names = _one_each(best)
+    names, left = _able(_one_each(best), species)
     changed = _with_alleles(names, alleles, species)
     notes = [note for one in best for note in one.notes]
     notes += [f"gene {one.symbol} is {status}, not functional" for one in names if (status := _status(one, species))]
     if len(best) < len(found):
         others = dict.fromkeys(one.symbol for one in found if one not in best)
         notes.append(f"gene {' or '.join(n.symbol for n in names)} has the highest score, above {', '.join(others)}")
+    notes += [f"{one.symbol}, {_why_unable(one, species)}, is left out of the tie" for one in left]
     whys = [one.why for one in best if one.why]
-    whys += ["several alleles of one gene"] * (len({one.symbol for one in best}) > len(names))
+    whys += ["several alleles of one gene"] * (len({one.symbol for one in best}) > len(names) + len(left))
     whys += ["the allele policy"] * (changed != names)
     genes = dict.fromkeys(one.symbol for one in changed)
     if len(genes) > 1:
@@ -162,6 +164,18 @@ def _one_each(found: list[_Found]) -> list[_Found]:
     for one in found:
         alleles.setdefault(one.gene, set()).add(one.allele)
     return [_Found(gene, named.pop() if len(named) == 1 else None) for gene, named in alleles.items()]
+
+
+def _able(names: list[_Found], species: str) -> tuple[list[_Found], list[_Found]]:
+    """Names of a tie that a receptor may come from, and the others; all of them where there is no such name."""
+    able = [one for one in names if not _why_unable(one, species)]
+    return (able, [one for one in names if one not in able]) if able else (names, [])
+
+
+def _why_unable(name: _Found, species: str) -> str | None:
+    if "/OR" in name.gene:
+        return "an orphon on another chromosome"
+    return "a pseudogene" if _status(name, species) == _STATUS["P"] else None
 
 
 def _with_alleles(names: list[_Found], policy: str, species: str) -> list[_Found]:
@@ -190,6 +204,9 @@ def _read(part: str, receptor: str | None, species: str) -> list[_Found]:
             there, here = _PLAIN.get(given, before[1]), _PLAIN.get(species, species)
             raise _NotAGene(f"gene {part[before.end() :]} is given as one of {there}, not {here}")
         part = part[before.end() :]
+    after = _SPECIES_AFTER.search(part)
+    if after and species_name(after[1]) == species:
+        part = part[: after.start()]
     part = _AFTER.sub("", part)
     scored = _SCORE.search(part)
     score = float(scored[1]) if scored else None
