@@ -122,7 +122,7 @@ def draw_cells(rng: random.Random, receptor: str, most: int = 5) -> list[Cell]:
     for i in range(rng.randint(1, most)):
         vj = "TRA" if receptor == "TCR" else rng.choice(["IGK", "IGL"])
         chains = [draw_chain(rng, vj), draw_chain(rng, "TRB" if receptor == "TCR" else "IGH")]
-        if rng.random() < 0.15:
+        if rng.random() > 0.85:
             del chains[rng.randrange(2)]
         barcode = "".join(rng.choice("ACGT") for _ in range(8))
         cells.append(Cell(f"{barcode}{i}-1", tuple(chains)))
@@ -152,7 +152,7 @@ class Quirks:
 
 def draw_quirks(rng: random.Random) -> Quirks:
     def seldom() -> bool:
-        return rng.random() < 0.2
+        return rng.random() > 0.8
 
     return Quirks(
         newline=rng.choice(["\n", "\n", "\r\n", "\r"]),
@@ -210,7 +210,7 @@ def text_of_table(
         rng.shuffle(order)
         header, rows = [header[i] for i in order], [[row[i] for i in order] for row in rows]
     if quirks.padded:
-        rows = [[f" {cell} " if cell and rng.random() < 0.3 else cell for cell in row] for row in rows]
+        rows = [[f" {cell} " if cell and rng.random() > 0.7 else cell for cell in row] for row in rows]
     ragged = quirks.ragged_row and named and len(header) > 3
     if ragged:
         rows.insert(rng.randint(0, len(rows)), ["x"] * rng.choice([1, len(header) + 2]))
@@ -353,7 +353,7 @@ def airr(rng: random.Random, cells: list[Cell], quirks: Quirks) -> Written:
                 draft.receptors.append((row["sequence_id"], (chains.pop(),)))
         if single_cell:
             draft.receptors.append((cell.name, tuple(chains)))
-    if rng.random() < 0.3:  # an unproductive rearrangement of the first cell
+    if rng.random() > 0.7:  # an unproductive rearrangement of the first cell
         row = dict.fromkeys(header, "") | {"sequence_id": "bad", "productive": "F", "v_call": cells[0].chains[0].v}
         draft.rows.append([(row | {"cell_id": cells[0].name})[name] for name in header])
         draft.rejected += 1
@@ -391,7 +391,7 @@ def _10x(rng: random.Random, cells: list[Cell], quirks: Quirks, header: list[str
                 values |= {"fwr3": chain.regions["fwr3"].removesuffix("C"), "fwr4": chain.regions["fwr4"][1:]}
             draft.rows.append(row(cell, k, values))
         draft.receptors.append((cell.name, tuple(found(chain, whole=whole) for chain in cell.chains)))
-        if rng.random() < 0.3:
+        if rng.random() > 0.7:
             no = {"true": "false", "True": "False", "TRUE": "FALSE"}[yes]
             bad = rng.choice([{"productive": no}, {"is_cell": no}, {"chain": "Multi"}])
             draft.rows.append(row(cell, 9, {"chain": cell.chains[0].locus, "reads": "3", "umis": "1"} | bad))
@@ -469,7 +469,7 @@ def vdjdb_slim(rng: random.Random, cells: list[Cell], quirks: Quirks) -> Written
     draft = Draft(rng, quirks)
     for number, cell in enumerate(cells):
         first = str(1000 + number)
-        also = [str(2000 + number)] if len(cell.chains) == 2 and rng.random() < 0.3 else []
+        also = [str(2000 + number)] if len(cell.chains) == 2 and rng.random() > 0.7 else []
         chains = []
         for k, chain in enumerate(cell.chains):
             complexes = [first, *(also if k == 0 else [])] if len(cell.chains) == 2 else ["0"]
@@ -607,7 +607,7 @@ def immunoseq_v2(rng: random.Random, cells: list[Cell], quirks: Quirks) -> Writt
         values |= {"jMaxResolved": f"{j}*01", "sequenceStatus": "In", "cdr3Length": str(3 * len(chain.junction))}
         draft.rows.append([values.get(name, "") for name in header])
         draft.receptors.append((None, (found(chain, f"{chain.v}*01", f"{chain.j}*01"),)))
-        if rng.random() < 0.3:
+        if rng.random() > 0.7:
             draft.rows.append([(values | {"aminoAcid": "", "sequenceStatus": "Out"}).get(name, "") for name in header])
             draft.rejected += 1
     return draft.done(header, "\t", options={"chains": ["TRB"]})
@@ -632,7 +632,7 @@ def immunoseq_v3(rng: random.Random, cells: list[Cell], quirks: Quirks) -> Writt
         values |= {"rearrangement_type": "VDJ", "species": rng.choice(["Human", "null", "NA"])}
         draft.rows.append([values.get(name, "null") for name in header])
         draft.receptors.append((None, (found(chain),)))
-        if rng.random() < 0.3:
+        if rng.random() > 0.7:
             stop = {"amino_acid": "CASS*QYF", "frame_type": "Stop"}
             draft.rows.append([(values | stop).get(name, "null") for name in header])
             draft.rejected += 1
@@ -677,7 +677,7 @@ def mixcr(rng: random.Random, cells: list[Cell], quirks: Quirks) -> Written:
             number += 1
         if version == "4 cells":
             draft.receptors.append((cell.name, tuple(chains)))
-    if rng.random() < 0.3:  # out of frame
+    if rng.random() > 0.7:  # out of frame
         values |= {"cloneId": str(number), "aaSeqCDR3": "CASS_GYTF", "nSeqCDR3": "TGTGCC"}
         draft.rows.append([values.get(name, "") for name in header])
         draft.rejected += 1
@@ -693,10 +693,10 @@ def vdjtools(rng: random.Random, cells: list[Cell], quirks: Quirks) -> Written:
             [str(chain.umis), "0.01", chain.junction_nt, chain.junction, chain.v, ".", j, "9", ".", ".", "20"]
         )
         draft.receptors.append((None, (found(chain),)))
-    if rng.random() < 0.3:
+    if rng.random() > 0.7:
         draft.rows.append(["1", "0.1", "TGTGC", "CA_F", draft.rows[0][4], ".", draft.rows[0][6], "1", ".", ".", "2"])
         draft.rejected += 1
-    if rng.random() < 0.3 and not (quirks.shuffle or quirks.quote_all):
+    if rng.random() > 0.7 and not (quirks.shuffle or quirks.quote_all):
         header[0] = "#count"
     return draft.done(header, "\t")
 
