@@ -317,9 +317,10 @@ class ChainBuilder:
 
     def _take(self, chain: Chain, numbering: Numbering) -> None:
         if not numbering.bounds:
-            chain.unnumbered = numbering.reason
             if numbering.locus and not chain.loci:
                 chain.loci = [numbering.locus]
+            if not self._finds_junction(chain):
+                chain.unnumbered = numbering.reason
             return
         chain.bounds, chain.regions_by, chain.unnumbered = dict(numbering.bounds), numbering.by, None
         if numbering.domains > 1:
@@ -383,13 +384,18 @@ class ChainBuilder:
         if given == chain.sequence_aa or not self.facts.with_junctions:
             self._treat_bare_cdr3(chain, given is not None or self.facts.bare_anchored)
             return
-        at = chain.sequence_aa.find(given) if given else -1
-        if at < 0:
-            chain.unnumbered = f"a fragment of {len(chain.sequence_aa)} residues without its junction"
-        else:
-            chain.bounds, chain.regions_by = {"cdr3": (at + 1, at + len(given or "") - 1)}, "genes"
-            chain.notes.append("a fragment with its junction")
-            self.changes["fragment of a chain with its junction"] += 1
+        if not self._finds_junction(chain):
+            chain.unnumbered = "a fragment of a chain without its junction"
+
+    def _finds_junction(self, chain: Chain) -> bool:
+        """Whether the given junction is in a fragment of a chain: then its CDR3 is known, if nothing else is."""
+        at = chain.sequence_aa.find(chain.junction_aa) if chain.junction_aa else -1
+        if at < 0 or chain.other_frames:
+            return False
+        chain.bounds, chain.regions_by = {"cdr3": (at + 1, at + len(chain.junction_aa or "") - 1)}, "genes"
+        chain.notes.append("a fragment with its junction")
+        self.changes["fragment of a chain with its junction"] += 1
+        return True
 
     def _treat_bare_cdr3(self, chain: Chain, anchored: bool) -> None:
         chain.bounds, chain.regions_by = bare_cdr3(chain.sequence_aa, anchored), "cdr3_only"
@@ -405,7 +411,7 @@ class ChainBuilder:
         """Which of the dataset's chains it is. Raises ``Rejected`` where it is none of them or cannot be told."""
         if chain.conflict and self.dataset.locus_conflict == "reject":
             raise Rejected(f"chain {chain.conflict}", chain.sequence_aa)
-        if chain.unnumbered == UNDECIDED:
+        if chain.unnumbered == UNDECIDED and (chain.open_part or not chain.loci):
             raise Rejected(UNDECIDED)
         if chain.open_part and chain.bounds is None:
             raise Rejected("not productive: a stop codon in every reading frame", chain.sequence_aa)

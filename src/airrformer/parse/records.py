@@ -20,8 +20,7 @@ from airrformer.parse.table import SEPARATORS, Table, read_table
 # What concerns a whole file (its ids, its molecule, its convention for CDR3s) is told by so many of its records.
 SAMPLE = 10_000
 
-# A row that is cut before one of these is rejected.
-_NEEDED = {*RESIDUES, "v_call", "j_call", "receptor_id", "cell_id"}
+_NEEDED = ("v_call", "j_call", "receptor_id", "cell_id")
 _GENE_IN_HEADER = re.compile(r"\b((?:TR[ABGD]|IG[HKL])[VJ]\d\S*)")
 
 
@@ -275,7 +274,7 @@ def _table_records(
     species = {"species": table.metadata["Species"]} if "Species" in table.metadata else {}
     plans = [(list(chain.positions.items()), {**species, **chain.fixed}, chain.suffix) for chain in layout.chains]
     wide = len(plans) > 1
-    needed = max(i for positions, _, _ in plans for ours, places in positions if ours in _NEEDED for i in places)
+    needed = max(_last_needed(dict(positions)) for positions, _, _ in plans)
     short = 0
     for line, cells in rows:
         if needed < len(cells) < width:
@@ -314,6 +313,12 @@ def _table_records(
             yield Record(path, line, record_id, receptor_id + suffix, fields, slot, also)
     if short:
         table.notes.append(f"{path}: {short:,} rows are shorter than the header; what they lack is not needed")
+
+
+def _last_needed(positions: dict[str, tuple[int, ...]]) -> int:
+    """A row that ends before this column is rejected: it has to have its genes, its ids and some residues."""
+    first_residues = min((min(positions[name]) for name in RESIDUES if name in positions), default=0)
+    return max([first_residues, *(i for name in _NEEDED for i in positions.get(name, ()))])
 
 
 def _any_id(cells: list[str], plans) -> str | None:
