@@ -4,7 +4,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from parse.formats_written import PAIRS, WRITERS, write
 
@@ -20,7 +20,13 @@ def read(path: Path, receptor: str, options: dict):
 
 
 @pytest.mark.parametrize("name", WRITERS)
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=6,
+    deadline=None,
+    derandomize=True,
+    phases=[Phase.generate],  # a file is not made smaller: that takes minutes, and the fuzzer names its inputs
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(rng=st.randoms(use_true_random=False))
 def test_what_is_read_is_what_was_written(tmp_path, name, rng):
     written, receptor = write(rng, name)

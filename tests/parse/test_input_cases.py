@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -453,6 +454,16 @@ def test_constant_genes_are_kept_also_without_their_number(parsed):
 def test_whole_chains_and_lone_cdr3s_together_are_worth_a_word(parsed):
     found = parsed(f">a\n{TRB}\n>b\nCASSLGF\n>c\nCASSF\n")
     assert any("2 chains of 3 are CDR3s alone, the others whole" in note for note in found.notes)
+
+
+def test_a_file_of_one_line_without_an_end(parsed):
+    assert parsed("CASSIRSSYEQYF\tTRBV19\tTRBJ2-7").chains.v_call[0] == "TRBV19"
+
+
+def test_mudata_is_told_by_its_first_bytes():
+    path = str(Path(__file__).parent / "data" / "airr.h5mu")
+    found = parse_files([path], Dataset(sequences=path, receptor="TCR", chains=["TRA", "TRB"], missing_chain="zero"))
+    assert found.formats == {path: "AnnData"} and len(found.chains)
 
 
 # ------------------------------------------------------------------------------------------------- the command itself

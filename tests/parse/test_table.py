@@ -80,3 +80,23 @@ def test_repeated_column(rows_of):
 def test_a_quotation_mark_without_its_partner_swallows_no_rows(rows_of, text):
     with pytest.raises(UserError, match="line 2: not a valid table"):
         rows_of(text)
+
+
+@pytest.mark.parametrize("text", ["#,\n", ",\n", "# only\n# comments\n", '""\n', "\n\n,,,\n"])
+def test_a_file_without_a_header_is_one_sentence(rows_of, text):
+    with pytest.raises(UserError, match="no header is found"):
+        rows_of(text)
+
+
+def test_what_only_looks_like_metadata_is_a_row(tmp_path):
+    path = tmp_path / "t.tsv"
+    path.write_text('"{}"\tx\nCASSLF\tTRBV19\n')
+    assert read_table(Source(path)).header == ["{}", "x"]
+
+
+def test_a_tab_within_quotes_is_no_separator(rows_of):
+    assert rows_of('a\tb\n"x\ty"\t"z"\n') == [(2, {"a": "x\ty", "b": "z"})]
+
+
+def test_names_of_columns_are_on_one_line(rows_of):
+    assert rows_of('a,"f\nB"\n1,2\n') == [(3, {"a": "1", "f B": "2"})]

@@ -50,6 +50,7 @@ def warnings(caplog):
     ("sequence", "reason"),
     [
         ("", "no residues"),
+        ("KKLLLSDSGFYLCDYIGFGQGTRLTVV" * 9, "more than 8 V domains, or parts of them, in one sequence"),
         (NO_DOMAIN, "no V domain found"),
         (TRB[:85], "the V domain ends before its CDR3"),
         ("A" * (LONGEST + 1), "10001 residues; at most 10000 are numbered"),
@@ -57,7 +58,7 @@ def warnings(caplog):
         (TRB.lower(), "'a' is no residue that can be numbered"),
         (TRB[:50] + " " + TRB[50:], "' ' is no residue that can be numbered"),
     ],
-    ids=["empty", "no domain", "no cdr3", "long", "stop", "lower case", "space"],
+    ids=["empty", "many domains", "no domain", "no cdr3", "long", "stop", "lower case", "space"],
 )
 def test_a_chain_that_cannot_be_numbered_says_why_and_the_rest_goes_on(sequence, reason, no_cache):
     before, found, after = number([TRB, sequence, TRA], workers=2)

@@ -69,7 +69,7 @@ class Source:
             self._size = os.fstat(self._raw.fileno()).st_size
             self._text = self._open()
             self._more = self._blocks()
-            self.head = next(self._more, [])
+            self.head = next((block for block in self._more if block), [])
         except (OSError, EOFError, zlib.error) as error:
             raise self._failure(error) from None
         if not any(line.strip() for line in self.head):

@@ -11,6 +11,7 @@ import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 
 from airrformer.errors import UserError
 from airrformer.parse.fasta import FIELDS
@@ -622,7 +623,7 @@ def layout_of(table: Table, columns: dict[str, str] | None = None, name: str = "
         return _laid_out(chosen, table)
     if columns:
         return _by_column_map(table, columns)
-    names = {plain(column) for column in table.header}
+    names = _plain_columns(tuple(table.header)).keys()
     for format in FORMATS:
         if any(told <= names for told in format.told_by):
             return _laid_out(format, table)
@@ -725,11 +726,17 @@ def _by_column_map(table: Table, columns: dict[str, str]) -> Layout:
 
 
 def _positions(names: Names, table: Table) -> dict[str, tuple[int, ...]]:
-    at: dict[str, int] = {}
-    for i, column in enumerate(table.header):
-        at.setdefault(plain(column), i)
+    at = _plain_columns(tuple(table.header))
     found = {ours: tuple(dict.fromkeys(at[name] for name in theirs if name in at)) for ours, theirs in names.items()}
     return {ours: positions for ours, positions in found.items() if positions}
+
+
+@lru_cache(maxsize=8)
+def _plain_columns(header: tuple[str, ...]) -> dict[str, int]:
+    at: dict[str, int] = {}
+    for i, column in enumerate(header):
+        at.setdefault(plain(column), i)
+    return at
 
 
 def _used(chains, table: Table, labels: list[str] | None = None) -> dict[str, list[str]]:

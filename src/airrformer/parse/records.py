@@ -103,7 +103,7 @@ def read_records(path: str, dataset: Dataset, any_header: bool = False) -> Input
 def _is_hdf5(path: str) -> bool:
     try:
         with open(real_path(path), "rb") as file:
-            return file.read(8) == b"\x89HDF\r\n\x1a\n"
+            return file.read(8).startswith((b"\x89HDF\r\n\x1a\n", b"MuData"))
     except OSError:
         return False  # said where the file is opened for good
 
@@ -337,7 +337,7 @@ def _from_h5ad(path: str, dataset: Dataset) -> Input:
         for row, fields in read_h5ad(path):
             cell = fields.get("cell_id", "")
             also = {name: fields[name] for name in asked if name in fields} or None
-            if not any(residues in fields for residues in RESIDUES):
+            if not any(name in fields for name in (*RESIDUES, "locus", "v_call", "j_call")):
                 yield Rejection(path, row, cell, "cell without a receptor")
             else:
                 yield Record(path, row, fields.get("sequence_id", cell), cell, fields, extra=also)

@@ -15,6 +15,7 @@ from airrformer.parse.files import Source, is_missing
 csv.field_size_limit(1 << 26)
 
 SEPARATORS = "\t,;"
+_BLANK = f" {SEPARATORS}"  # a line of nothing else has no cell with anything in it
 
 
 @dataclass
@@ -47,21 +48,22 @@ def read_table(source: Source) -> Table:
 
     Raises ``UserError`` for a repeated column name, and while rows are read for quotation marks that do not match.
     """
-    skipped: list[str] = []
-    metadata: dict[str, str] = {}
-    header_line = ""
+    skipped, metadata = 0, {}
     for line in source.head:
-        if _is_metadata(line):
-            metadata = _metadata(line)
-        elif line.strip() and not _is_comment(line):
-            header_line = line
+        if found := _metadata(line):
+            metadata = found
+        elif line.strip(_BLANK) and not _is_comment(line):
             break
-        skipped.append(line)
-    separator = max(SEPARATORS, key=header_line.count)
-    lines = itertools.chain(("" for _ in skipped), _bare(itertools.islice(source.lines(), len(skipped), None)))
+        skipped += 1
+    else:
+        raise UserError(f"{source.path}: no header is found; the file has nothing but comments and blank lines")
+    separator = max(SEPARATORS, key=line.count)
+    lines = itertools.chain(itertools.repeat("", skipped), _bare(itertools.islice(source.lines(), skipped, None)))
     rows = _tab_rows(lines) if separator == "\t" else _quoted_rows(lines, separator, source.path)
-    _, header = next(rows)
-    header = [name.strip() for name in header]
+    _, header = next(rows, (0, []))
+    if not any(name.strip() for name in header):
+        raise UserError(f"{source.path}: no header is found; the file has nothing but blank cells")
+    header = [" ".join(name.split()) for name in header]
     first = next(rows, None)
     if first and "Chain 1" in header and len(first[1]) == len(header):
         # IEDB: the first line of two has the groups of columns
@@ -86,16 +88,15 @@ def _is_comment(line: str) -> bool:
     return line.startswith("#") and not line.lower().startswith(("#count\t", "#cell_id\t", "#barcode\t"))
 
 
-def _is_metadata(line: str) -> bool:
-    return line.startswith(("{", '"{'))
-
-
 def _metadata(line: str) -> dict[str, str]:
-    try:
-        text = next(csv.reader([line]))[0] if line.startswith('"') else line
-        return {str(name): str(value) for name, value in json.loads(text).items()}
-    except (ValueError, csv.Error):
+    """What a line of JSON says; empty where it is none."""
+    if not line.startswith(("{", '"{')):
         return {}
+    try:
+        found = json.loads(next(csv.reader([line]))[0] if line.startswith('"') else line)
+    except (ValueError, csv.Error, RecursionError):
+        return {}
+    return {str(name): str(value) for name, value in found.items()} if isinstance(found, dict) else {}
 
 
 def _bare(lines: Iterator[str]) -> Iterator[str]:
@@ -105,11 +106,20 @@ def _bare(lines: Iterator[str]) -> Iterator[str]:
 
 
 def _tab_rows(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
-    """Rows of a TSV, where a quotation mark is a character as others: base qualities and JSON hold single ones."""
+    """Rows of a TSV, where a quotation mark is a character as others: base qualities and JSON hold single ones.
+
+    A row that has too many cells like this is read with quotes: pandas puts them around a tab.
+    """
+    width = 0
     for number, line in enumerate(lines, start=1):
-        if line.strip():
-            cells = line.split("\t")
-            yield number, [_unquoted(cell) for cell in cells] if '"' in line else cells
+        if not line.strip(_BLANK):
+            continue
+        cells = line.split("\t")
+        if '"' in line:
+            quoted = next(csv.reader([line], delimiter="\t")) if 0 < width < len(cells) else []
+            cells = quoted if len(quoted) == width > 0 else [_unquoted(cell) for cell in cells]
+        width = width or len(cells)
+        yield number, cells
 
 
 def _unquoted(cell: str) -> str:

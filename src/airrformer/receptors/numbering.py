@@ -32,6 +32,8 @@ log = logging.getLogger(__name__)
 RULES = 1
 
 LONGEST = 10_000  # residues; anarcism takes no more
+# J motifs, and with them parts of V domains, in one sequence: each makes anarcism slower, with fifty it does not end.
+MOST_MOTIFS = 8
 _LETTERS = frozenset("ACDEFGHIKLMNPQRSTVWYX")
 _LOCUS = {"H": "IGH", "K": "IGK", "L": "IGL", "A": "TRA", "B": "TRB", "G": "TRG", "D": "TRD"}
 # TRA and TRD share V genes, and profiles of kappa and lambda are close: these are always tried together.
@@ -155,6 +157,8 @@ def _why_not(sequence: str) -> str | None:
         return "no residues"
     if len(sequence) > LONGEST:
         return f"{len(sequence)} residues; at most {LONGEST} are numbered"
+    if len(_J_MOTIF.findall(sequence)) > MOST_MOTIFS:
+        return f"more than {MOST_MOTIFS} V domains, or parts of them, in one sequence"
     odd = sorted(set(sequence) - _LETTERS)
     return f"{odd[0]!r} is no residue that can be numbered" if odd else None
 
