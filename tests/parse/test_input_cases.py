@@ -11,6 +11,7 @@ from airrformer.config import Dataset
 from airrformer.errors import UserError
 from airrformer.parse import parse_dataset
 from airrformer.parse.dataset import parse_files
+from airrformer.parse.formats import FORMATS
 from airrformer.receptors.germlines import rebuild_chain
 from airrformer.receptors.tables import BOUND_COLUMNS, REGIONS, read_chains, read_receptors
 
@@ -527,3 +528,8 @@ def test_standard_input_is_read_and_strict_is_an_error(tmp_path):
     strict = run("-", "--chains", "TRB", "--output", tmp_path / "again", "--strict", input=text)
     assert strict.returncode == 2 and "stdin: line 3: 'b': not productive" in strict.stderr
     assert "Traceback" not in strict.stderr and not (tmp_path / "again").exists()
+
+
+def test_every_format_is_documented():
+    text = (Path(__file__).parents[2] / "config" / "README.md").read_text()
+    assert [format.name for format in FORMATS if format.name not in text] == []
