@@ -154,12 +154,7 @@ def _cell_ranger(fields: Fields) -> Fields:
 
 
 def _mixcr(fields: Fields) -> Fields:
-    """Of the hits of MiXCR (``TRBV12-3*00(1234.5),TRBV12-4*00(1230)``) those with the best score."""
-    for name in ("v_call", "j_call", "c_call"):
-        hits = re.findall(r"([^,;(]+)\(([\d.]+)\)", fields.get(name, ""))
-        if hits:
-            best = max(float(score) for _, score in hits)
-            fields[name] = ",".join(gene.strip() for gene, score in hits if float(score) == best)
+    """A cell's barcode may stand in three columns, the chain in those of its regions."""
     barcode = [fields.pop(f"_cell{k}") for k in (1, 2, 3) if f"_cell{k}" in fields]
     if barcode:
         fields["cell_id"] = "-".join(barcode)
