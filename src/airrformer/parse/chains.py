@@ -38,6 +38,7 @@ _NO_STARTS = ("no ", "unproductive", "rearranged sequence (but")  # IMGT/HighV-Q
 # Where FWR4 begins: F/W118 in its motif, C118 of TRAJ35, or F/W118 at the end of the sequence.
 _FWR4 = re.compile(r"[FWCL]G.G|[FW][GA].[GN]|[FW].{0,3}$|[FW]G")
 UNDECIDED = "would be numbered"
+UNTOLD = "chain cannot be told: no locus, no gene and no V domain"
 _UNDECIDED = Numbering(None, {}, 0, UNDECIDED)
 
 
@@ -425,7 +426,7 @@ class ChainBuilder:
             chain.notes.append(what)
             self.changes[what] += 1
         else:
-            raise Rejected("chain cannot be told: no locus, no gene and no V domain", chain.sequence_aa)
+            raise Rejected(UNTOLD, chain.sequence_aa)
         if chain.bounds is None:
             reason = chain.unnumbered or "no V domain found"
             chain.notes.append(reason)

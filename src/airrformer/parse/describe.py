@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 
 from airrformer.config import Dataset
 from airrformer.errors import UserError
-from airrformer.parse.chains import UNDECIDED, Account, Chain, ChainBuilder
+from airrformer.parse.chains import UNDECIDED, UNTOLD, Account, Chain, ChainBuilder
 from airrformer.parse.dataset import Parsed, counted, hints, parse_files, reasons_of
-from airrformer.parse.records import SAMPLE, Record, read_records
+from airrformer.parse.records import SAMPLE, Record, Rejection, read_records
 from airrformer.parse.survey import survey
 from airrformer.receptors.tables import CHAIN_LOCI, kind_of_reason
 
@@ -36,9 +36,12 @@ def guess_chains(files: list[str], settings: dict) -> dict:
     receptors = [settings["receptor"]] if settings.get("receptor") else list(_RECEPTORS)
     dataset = Dataset(**{**settings, "sequences": files, "receptor": receptors[0], "chains": list(CHAIN_LOCI)})
     kinds: dict[str, set[str]] = defaultdict(set)
-    for file in files:
-        for receptor_id, chain in _sampled(file, dataset):
-            kinds[receptor_id].add(chain)
+    reasons: Counter[str] = Counter()
+    for outcome in itertools.chain.from_iterable(_sampled(file, dataset) for file in files):
+        if isinstance(outcome, Chain):
+            kinds[outcome.record.receptor_id].add(outcome.chain or "")
+        else:
+            reasons[outcome.reason] += 1
     best, most = None, 0
     for receptor in receptors:
         for pair in _RECEPTORS[receptor]:
@@ -46,7 +49,11 @@ def guess_chains(files: list[str], settings: dict) -> dict:
             if having > most:
                 best, most = (receptor, pair), having
     if best is None:
-        raise UserError(f"{', '.join(files)}: nothing says which chains these are; say it: --chains TRB, or heavy, ...")
+        names = ", ".join(files)
+        if any(not reason.startswith((UNTOLD, UNDECIDED)) for reason in reasons):
+            shown = "; ".join(f"{reason} ({count})" for reason, count in reasons.most_common(3))
+            raise UserError(f"{names}: no chain is left of the first {counted(reasons.total(), 'record')}: {shown}")
+        raise UserError(f"{names}: nothing says which chains these are; say it: --chains TRB, or heavy, ...")
     receptor, pair = best
     counts = Counter(name for names in kinds.values() for name in names & set(pair))
     both = sum(names >= set(pair) for names in kinds.values())
@@ -56,15 +63,14 @@ def guess_chains(files: list[str], settings: dict) -> dict:
     return {"receptor": receptor, "chains": list(pair), **lone}
 
 
-def _sampled(file: str, dataset: Dataset) -> list[tuple[str, str]]:
-    """(receptor id, chain) of the first records of a file."""
+def _sampled(file: str, dataset: Dataset) -> list[Chain | Rejection]:
+    """What the first records of a file are."""
     opened = read_records(file, dataset)
     head = list(itertools.islice(opened.records, SAMPLE))
     opened.close()
     facts = survey(opened, [record for record in head if isinstance(record, Record)], dataset)
     builder = ChainBuilder(dataset.model_copy(update={"rebuild": "never"}), facts, Account(), most_numbered=_NUMBERED)
-    chains = (outcome for outcome in builder.build(head) if isinstance(outcome, Chain))
-    return [(chain.record.receptor_id, chain.chain or "") for chain in chains]
+    return builder.build(head)
 
 
 def describe(dataset: Dataset, told_only: bool = False) -> str:
