@@ -437,7 +437,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="number of the first input of each format")
     parser.add_argument("--format", action="append", choices=[*WRITERS, "AnnData", "files"], help="only this one")
     parser.add_argument("--files", type=Path, nargs="*", default=[], help="further files to mutate")
-    parser.add_argument("--keep", type=Path, default=Path("fuzz-findings"), help="folder for the inputs of findings")
+    kept = Path(tempfile.gettempdir()) / "airrformer-fuzz"
+    parser.add_argument("--keep", type=Path, default=kept, help="folder for the inputs of findings")
     asked = parser.parse_args()
     start = time.monotonic()
     ended, findings = fuzz(
