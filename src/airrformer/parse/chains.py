@@ -3,27 +3,18 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
-from dataclasses import dataclass, field
 
 from airrformer.config import Dataset
+from airrformer.parse.chain import LOCUS_CONFLICT, Account, Chain
+from airrformer.parse.domains import UNDECIDED, DomainFinder
 from airrformer.parse.nucleotides import MINIMUM_LETTERS, letters_of, looks_like_nucleotides, translate
 from airrformer.parse.records import Record, Rejection
-from airrformer.parse.residues import SHORTEST_CDR3, SHORTEST_DOMAIN, Rejected, clean_residues
+from airrformer.parse.residues import SHORTEST_CDR3, Rejected, clean_residues
 from airrformer.parse.survey import Facts
 from airrformer.receptors.genes import GeneCall, species_name, standardise
-from airrformer.receptors.germlines import Bounds, anchor_notes, germline_j, rebuild_chain
-from airrformer.receptors.numbering import Numbering
-from airrformer.receptors.regions import (
-    bare_cdr3,
-    bounds_from_genes,
-    bounds_from_germlines,
-    cut,
-    junction_of,
-    number_chains,
-    outside,
-)
+from airrformer.receptors.germlines import germline_j, rebuild_chain
+from airrformer.receptors.regions import cut, outside
 from airrformer.receptors.tables import CHAIN_LOCI, CHAIN_OF_LOCUS
 
 _LOCUS_WORDS = {
@@ -35,49 +26,7 @@ _LOCUS_WORDS = {
 _YES = {"t", "true", "1", "1.0", "yes", "y", "productive", "functional", "in", "in-frame"}
 _NO = {"f", "false", "0", "0.0", "no", "n", "unproductive", "non-productive", "nonproductive", "out", "stop"}
 _NO_STARTS = ("no ", "unproductive", "rearranged sequence (but")  # IMGT/HighV-QUEST
-# Where FWR4 begins: F/W118 in its motif, C118 of TRAJ35, or F/W118 at the end of the sequence.
-_FWR4 = re.compile(r"[FWCL]G.G|[FW][GA].[GN]|[FW].{0,3}$|[FW]G")
-UNDECIDED = "would be numbered"
 UNTOLD = "chain cannot be told: no locus, no gene and no V domain"
-_UNDECIDED = Numbering(None, {}, 0, UNDECIDED)
-
-
-@dataclass(slots=True)
-class Chain:
-    """A chain of a receptor, with the record that it came from. Fields as in ``receptors.tables.CHAIN_COLUMNS``."""
-
-    record: Record
-    sequence_aa: str
-    loci: list[str]  # declared or told by the genes: one, or two for a light chain, or none
-    species: str
-    v_call: str | None = None
-    j_call: str | None = None
-    c_call: str | None = None
-    junction_aa: str | None = None
-    productive: bool | None = None
-    chain: str | None = None
-    bounds: Bounds | None = None
-    unnumbered: str | None = None  # why there are no bounds
-    conflict: str | None = None  # what contradicts the locus that is given
-    regions_by: str = "none"  # genes | germlines | numbering | cdr3_only | none
-    notes: list[str] = field(default_factory=list)
-    other_frames: tuple[tuple[int, str], ...] = ()
-    open_part: bool = False  # every frame has a stop: it is a chain only if the part without one holds a V domain
-
-    @property
-    def locus(self) -> str | None:
-        return self.loci[0] if len(self.loci) == 1 else None
-
-
-@dataclass
-class Account:
-    """What is counted over all files: changes (what -> records) and gene names.
-
-    ``genes``: file -> (column, given, kept, why) -> records.
-    """
-
-    changes: Counter[str] = field(default_factory=Counter)
-    genes: dict[str, Counter[tuple[str, str, str, str]]] = field(default_factory=dict)
 
 
 class ChainBuilder:
@@ -100,9 +49,9 @@ class ChainBuilder:
         most_numbered: float = math.inf,
         told_only: bool = False,
     ) -> None:
-        self.dataset, self.facts, self.workers, self.strict = dataset, facts, workers, strict
-        self.most_numbered, self.told_only = most_numbered, told_only
+        self.dataset, self.facts, self.strict, self.told_only = dataset, facts, strict, told_only
         self.changes = account.changes
+        self._domains = DomainFinder(dataset, facts, account.changes, workers, most_numbered)
         self._genes = account.genes
         self._asked = {locus for chain in dataset.chains for locus in CHAIN_LOCI[chain]}
         self._rebuild = dataset.rebuild == "always" or (dataset.rebuild == "auto" and dataset.receptor == "TCR")
@@ -118,7 +67,7 @@ class ChainBuilder:
                 outcomes.append(self._draft(record))
             except Rejected as found:
                 outcomes.append(_reject(record, found))
-        self._find_regions([outcome for outcome in outcomes if isinstance(outcome, Chain)])
+        self._domains.find([outcome for outcome in outcomes if isinstance(outcome, Chain)])
         for i, outcome in enumerate(outcomes):
             if isinstance(outcome, Chain):
                 try:
@@ -141,9 +90,10 @@ class ChainBuilder:
         for name in ("v_call", "j_call", "c_call"):
             if name in fields:
                 setattr(chain, name, self._gene(name, fields[name], chain))
-        if gene := chain.j_call or chain.v_call or chain.c_call:
-            # J before V: a delta chain may use a V gene such as TRAV29/DV5
-            self._compare_loci(chain, gene[:3], "its genes are those of")
+        gene = chain.j_call or chain.v_call or chain.c_call  # J before V: a delta chain may use TRAV29/DV5
+        correct = self.dataset.locus_conflict == "correct"
+        if gene and chain.compare_locus(gene[:3], "its genes are those of", correct):
+            self.changes[LOCUS_CONFLICT] += 1
         self._check_loci(chain)
         if self.dataset.min_umis:
             self._check_umis(fields)
@@ -274,137 +224,6 @@ class ChainBuilder:
         translation = translate(letters, frames=(1,))
         self.changes["junction translated"] += 1
         return translation.sequence
-
-    # ------------------------------------------------------------------------------------------------------- regions
-
-    def _find_regions(self, chains: list[Chain]) -> None:
-        """Bounds from the genes where they fit exactly; the rest is numbered, all at once."""
-        rest: list[Chain] = []
-        for chain in chains:
-            if chain.bounds is not None:
-                continue
-            if len(chain.sequence_aa) < SHORTEST_DOMAIN:
-                self._treat_short(chain)
-                continue
-            if chain.v_call and chain.j_call:
-                found = bounds_from_genes(
-                    chain.sequence_aa, chain.v_call, chain.junction_aa, chain.j_call, chain.species
-                )
-                if found:
-                    chain.bounds, chain.regions_by = found, "genes"
-                    chain.junction_aa = junction_of(chain.sequence_aa, found) or chain.junction_aa
-                    continue
-            rest.append(chain)
-        if not rest:
-            return
-        for chain, numbering in zip(rest, self._numbered([chain.sequence_aa for chain in rest])):
-            self._take(chain, numbering)
-        # The open frame was not the right one where another open frame has a V domain.
-        again = [(c, frame, protein) for c in rest if c.bounds is None for frame, protein in c.other_frames]
-        for (chain, frame, protein), numbering in zip(again, self._numbered([protein for _, _, protein in again])):
-            if numbering.bounds and chain.bounds is None:
-                chain.sequence_aa = protein
-                chain.notes.append(f"translated in frame {frame}, which holds the V domain")
-                self._take(chain, numbering)
-
-    def _numbered(self, sequences: list[str]) -> list[Numbering]:
-        if self.most_numbered == math.inf:
-            return number_chains(sequences, self.workers)
-        found = [bounds_from_germlines(sequence) for sequence in sequences]
-        left = [sequence for sequence, laid in zip(sequences, found) if laid is None][: int(self.most_numbered)]
-        self.most_numbered -= len(left)
-        numbered = dict(zip(left, number_chains(left, self.workers)))
-        return [laid or numbered.get(sequence, _UNDECIDED) for sequence, laid in zip(sequences, found)]
-
-    def _take(self, chain: Chain, numbering: Numbering) -> None:
-        if not numbering.bounds:
-            if numbering.locus and not chain.loci:
-                chain.loci = [numbering.locus]
-            if not self._finds_junction(chain):
-                chain.unnumbered = numbering.reason
-            return
-        chain.bounds, chain.regions_by, chain.unnumbered = dict(numbering.bounds), numbering.by, None
-        if numbering.domains > 1:
-            chain.notes.append(f"{numbering.domains} V domains, the first is numbered")
-        self._compare_loci(chain, numbering.locus, "looks like")
-        found = junction_of(chain.sequence_aa, chain.bounds)
-        given = chain.junction_aa
-        if given and given != found and self._ends_as_given(chain, given):
-            return
-        start = chain.bounds["cdr3"][1]
-        if not _FWR4.match(chain.sequence_aa, start):
-            # A chain that stops or shifts its frame within CDR3: numbering ends it somewhere.
-            chain.bounds = {region: at for region, at in chain.bounds.items() if region not in ("cdr3", "fwr4")}
-            chain.notes.append("no F118 or W118 is found, so where CDR3 ends is not known")
-            self.changes["CDR3 without an end, no F118 or W118"] += 1
-            return
-        if given and found and given != found:
-            chain.notes.append(f"junction {given} given, {found} found")
-        chain.junction_aa = found or given
-        if found:
-            chain.notes += anchor_notes(found)
-
-    def _ends_as_given(self, chain: Chain, given: str) -> bool:
-        """Whether the given junction begins at the C104 that is found: then it ends where it is given to end."""
-        assert chain.bounds is not None
-        start = chain.bounds["cdr3"][0]
-        after = chain.sequence_aa[start:]
-        inner = given[1:-1]
-        if chain.sequence_aa[start - 1] != given[0] or not inner or not after.startswith(inner):
-            return False
-        end = start + len(inner)
-        chain.bounds["cdr3"] = (start, end)
-        last = max(stop for _, stop in chain.bounds.values())
-        if chain.sequence_aa[end : end + 1] == given[-1]:
-            chain.bounds["fwr4"] = (end, max(last, end + 1))
-            chain.notes += anchor_notes(given)
-        else:
-            chain.bounds.pop("fwr4", None)
-            chain.notes.append("the sequence has no F118 or W118 after the CDR3 that is given")
-        return True
-
-    def _compare_loci(self, chain: Chain, locus: str | None, how: str) -> None:
-        """What was given against what is found; a TRD chain may use V genes of TRA, and light is either."""
-        if locus is None or chain.loci == [locus]:
-            return
-        if not chain.loci or locus in chain.loci or {locus, *chain.loci} == {"IGK", "IGL"}:
-            chain.loci = [locus]
-        elif {locus, *chain.loci} != {"TRA", "TRD"} and chain.conflict is None:
-            chain.conflict = f"given as {'/'.join(chain.loci)}, but {how} {locus}"
-            chain.notes.append(chain.conflict)
-            self.changes["locus differs from what the chain or its genes say"] += 1
-            if self.dataset.locus_conflict == "correct":
-                chain.loci = [locus]
-
-    def _treat_short(self, chain: Chain) -> None:
-        """A short record is a junction, or a CDR3 where most of the file's short records do not run from C to F/W.
-
-        Where junctions are given beside the sequences it is a fragment of a chain, which may hold its junction.
-        """
-        given = chain.junction_aa
-        if given == chain.sequence_aa or not self.facts.with_junctions:
-            self._treat_bare_cdr3(chain, given is not None or self.facts.bare_anchored)
-            return
-        if not self._finds_junction(chain):
-            chain.unnumbered = "a fragment of a chain without its junction"
-
-    def _finds_junction(self, chain: Chain) -> bool:
-        """Whether the given junction is in a fragment of a chain: then its CDR3 is known, if nothing else is."""
-        at = chain.sequence_aa.find(chain.junction_aa) if chain.junction_aa else -1
-        if at < 0 or chain.other_frames:
-            return False
-        chain.bounds, chain.regions_by = {"cdr3": (at + 1, at + len(chain.junction_aa or "") - 1)}, "genes"
-        chain.notes.append("a fragment with its junction")
-        self.changes["fragment of a chain with its junction"] += 1
-        return True
-
-    def _treat_bare_cdr3(self, chain: Chain, anchored: bool) -> None:
-        chain.bounds, chain.regions_by = bare_cdr3(chain.sequence_aa, anchored), "cdr3_only"
-        if anchored:
-            chain.junction_aa = chain.sequence_aa
-            chain.notes += anchor_notes(chain.sequence_aa)
-        chain.notes.append("junction only" if anchored else "CDR3 without anchors only")
-        self.changes["junction or CDR3 only, no whole chain"] += 1
 
     # --------------------------------------------------------------------------------------------------- chain names
 

@@ -19,7 +19,8 @@ import pyarrow as pa
 
 from airrformer.config import Dataset
 from airrformer.errors import UserError
-from airrformer.parse.chains import Account, Chain, ChainBuilder, count_of
+from airrformer.parse.chain import Account, Chain
+from airrformer.parse.chains import ChainBuilder, count_of
 from airrformer.parse.labels import LabelRow, read_labels, receptor_table
 from airrformer.parse.pairing import pair_chains
 from airrformer.parse.records import SAMPLE, Input, Record, Rejection, read_records

@@ -7,8 +7,10 @@ from collections import Counter, defaultdict
 
 from airrformer.config import Dataset
 from airrformer.errors import UserError
-from airrformer.parse.chains import UNDECIDED, UNTOLD, Account, Chain, ChainBuilder
+from airrformer.parse.chain import Account, Chain
+from airrformer.parse.chains import UNTOLD, ChainBuilder
 from airrformer.parse.dataset import Parsed, counted, hints, parse_files, reasons_of
+from airrformer.parse.domains import UNDECIDED
 from airrformer.parse.records import SAMPLE, Record, Rejection, read_records
 from airrformer.parse.survey import survey
 from airrformer.receptors.tables import CHAIN_LOCI, kind_of_reason

@@ -11,10 +11,11 @@ from typing import Literal
 
 from airrformer.config import Dataset
 from airrformer.errors import UserError
+from airrformer.parse.columns import KNOWN, RESIDUES, plain
 from airrformer.parse.fasta import FastaRecord, HeaderTemplate, SeenIds, first_word, read_fasta, read_fastq
 from airrformer.parse.files import STDIN, Source, is_missing, real_path
-from airrformer.parse.formats import KNOWN, RESIDUES, Layout, layout_of, plain, with_header, with_residues
 from airrformer.parse.h5ad import read_h5ad
+from airrformer.parse.layouts import Layout, layout_of, with_header, with_residues
 from airrformer.parse.table import SEPARATORS, Table, read_table
 
 # What concerns a whole file (its ids, its molecule, its convention for CDR3s) is told by so many of its records.
