@@ -18,6 +18,11 @@ def test_rna_lower_case_gaps_and_ambiguity():
     assert translate("ugu-gcn..agn").sequence == "CAX"
 
 
+@pytest.mark.parametrize("codon", ["SAR", "RAY", "MTT", "NNN"])
+def test_codons_that_leave_a_choice_are_x(codon):
+    assert translate(f"TGT{codon}AGC").sequence == "CXS"
+
+
 def test_stop_at_the_end_is_fine():
     assert translate("TGTGCCTGA").sequence == "CA"
 

@@ -14,6 +14,7 @@ from airrformer.parse.residues import Rejected
 MINIMUM_LETTERS = 60  # CATTGAGAT is a fair CDR3: below this many letters in a file nothing is concluded
 _PLAIN = set("ACGTUN")
 _IUPAC = set("ACGTUNRYSWKMBDHV")
+_CHOICES = str.maketrans("BJZ", "XXX")  # what Biopython makes of codons such as SAR, which leave a choice of two
 _GAPS = re.compile(r"[\s.\-]")
 
 
@@ -106,4 +107,4 @@ def _longest_parts(proteins: list[tuple[int, str]], text: str) -> Translation:
 
 
 def _translated(letters: str) -> str:
-    return str(Seq(letters[: len(letters) // 3 * 3]).translate()).rstrip("*").replace("J", "X")
+    return str(Seq(letters[: len(letters) // 3 * 3]).translate()).rstrip("*").translate(_CHOICES)
