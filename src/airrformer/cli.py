@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -69,6 +70,9 @@ def _pairs(texts: list[str] | None, option: str) -> dict[str, str]:
     for name, equals, value in pairs:
         if not (name and equals and value):
             raise typer.BadParameter(f"{name + equals + value!r} is no NAME=VALUE", param_hint=option)
+    names = [name.strip() for name, _, _ in pairs]
+    if twice := next((name for name in names if names.count(name) > 1), None):
+        raise typer.BadParameter(f"{twice} is given twice", param_hint=option)
     return {name.strip(): value.strip() for name, _, value in pairs}
 
 
@@ -134,7 +138,10 @@ def parse(
     id: Annotated[str | None, typer.Option(help='FASTA header template, as "{receptor_id}|{locus}".')] = None,
     columns: Annotated[list[str] | None, typer.Option(help="Table columns: OURS=THEIRS,...")] = None,
     molecule: Annotated[Literal["auto", "protein", "nucleotide"], typer.Option(help="What the letters are.")] = "auto",
-    missing_chain: Annotated[Literal["reject", "zero"], typer.Option(help="A receptor that lacks a chain.")] = "reject",
+    missing_chain: Annotated[
+        Literal["reject", "zero"] | None,
+        typer.Option(help="A receptor that lacks a chain: reject it, or keep it. Default: as the files are."),
+    ] = None,
     set: Annotated[
         list[str] | None,
         typer.Option("--set", help="Further keys of a dataset, as in config/README.md: species=mouse,min_umis=2,..."),
@@ -168,6 +175,8 @@ def parse(
         raise typer.BadParameter("give either INPUT files, or --config with --dataset", param_hint="INPUT")
     if (output is None) != describe:
         raise typer.BadParameter("give either a folder to write to, or --describe", param_hint="--output")
+    if describe and strict:
+        raise typer.BadParameter("a description stops at nothing; leave one of them out", param_hint="--strict")
     if config is None:
         dataset = "input"
         loaded = _load_inputs(
@@ -179,12 +188,12 @@ def parse(
                 "id": id,
                 "columns": _pairs(columns, "--columns") or None,
                 "molecule": molecule,
-                "missing_chain": missing_chain,
+                **({"missing_chain": missing_chain} if missing_chain else {}),
                 "labels": {
                     "path": str(labels) if labels else None, "id": label_id, "column": label_column or "label",
                 } if labels or label_column else None,
                 "groups": _pairs(groups, "--groups"),
-                **_pairs(set, "--set"),
+                **_further(set),
             },
         )  # fmt: skip
     else:
@@ -201,24 +210,60 @@ def parse(
     parse_dataset(loaded.datasets[dataset], output, workers=workers, strict=strict, told_only=told_only)
 
 
+# What has a flag of its own.
+_FLAGS = {"sequences", "receptor", "chains", "labels", "groups", "columns", "id", "format", "molecule", "missing_chain"}
+
+
+def _further(texts: list[str] | None) -> dict[str, str]:
+    """The keys of a dataset that ``--set`` gives."""
+    keys = _pairs(texts, "--set")
+    if own := sorted(_FLAGS & keys.keys()):
+        raise typer.BadParameter(f"{own[0]} has a flag of its own; use it", param_hint="--set")
+    return keys
+
+
 def _load_inputs(inputs: list[str], receptor: str, chains: str | None, settings: dict):
     """A config of one dataset, ``input``; the files tell which receptor and chains it has, where that is not said."""
     for path in inputs:
-        if path != "-" and not Path(path).exists():
-            raise UserError(f"{path}: there is no such file")
-        if Path(path).is_dir():
-            raise UserError(f"{path}: a folder; name the files in it")
+        if path != "-":
+            _check_file(path)
     settings = {"sequences": inputs, **settings}
-    known = ({} if receptor == "auto" else {"receptor": receptor}) | ({"chains": chains.split(",")} if chains else {})
+    known = ({} if receptor == "auto" else {"receptor": receptor}) | ({"chains": _chains(chains)} if chains else {})
     if "receptor" not in known and "chains" in known:
         known["receptor"] = "antibody" if {"heavy", "light"} & {*known["chains"]} else "TCR"
-    if "chains" in known:
-        return _load({"datasets": {"input": {**settings, **known}}}, check_files=True)
-    # once with any chain, so that mistakes in the other settings are said first
-    _load({"datasets": {"input": {**settings, "receptor": "TCR", "chains": ["TRB"]}}}, check_files=True)
+    try:
+        if "chains" in known:
+            return _load({"datasets": {"input": {**settings, **known}}}, check_files=True)
+        # once with any chain, so that mistakes in the other settings are said first
+        _load({"datasets": {"input": {**settings, "receptor": "TCR", "chains": ["TRB"]}}}, check_files=True)
+    except UserError as error:
+        _, *mistakes = str(error).splitlines()
+        named = [mistake.strip().removeprefix("datasets.input.") for mistake in mistakes]
+        raise UserError("; ".join(named) or str(error)) from None
     from airrformer.parse.describe import guess_chains
 
-    return _load({"datasets": {"input": {**settings, **guess_chains(inputs, {**settings, **known})}}})
+    # what is said goes before what is guessed
+    guessed = guess_chains(inputs, {**settings, **known})
+    return _load({"datasets": {"input": {**guessed, **settings, **known}}})
+
+
+def _check_file(path: str) -> None:
+    try:
+        is_folder = stat.S_ISDIR(os.stat(path).st_mode)
+    except FileNotFoundError:
+        raise UserError(f"{path!r}: there is no such file") from None
+    except OSError as error:
+        raise UserError(f"{path[:200]}: cannot read the file: {error.strerror}") from None
+    if is_folder:
+        raise UserError(f"{path}: a folder; name the files in it")
+
+
+def _chains(text: str) -> list[str]:
+    """Names of chains as the config has them: also their loci, in any case."""
+    from airrformer.receptors.tables import CHAIN_LOCI, CHAIN_OF_LOCUS
+
+    names = {**{name.upper(): name for name in CHAIN_LOCI}, **CHAIN_OF_LOCUS}
+    return [names.get(word.strip().upper(), word.strip()) for word in text.split(",")]
 
 
 @app.command()

@@ -645,7 +645,7 @@ class Config(Strict):
                 lines.append(f"datasets.{name}.task: regression is not available yet; use classification")
             for chain in dataset.chains:
                 if (chain in ("heavy", "light")) != (dataset.receptor == "antibody"):
-                    lines.append(f"datasets.{name}.chains: {chain} is no chain of a {dataset.receptor}")
+                    lines.append(f"datasets.{name}.chains: {chain} is no chain of {_article(dataset.receptor)}")
             for group in {"receptor_id", "label", "chain_status"} & set(dataset.groups):
                 lines.append(f"datasets.{name}.groups.{group}: this name is taken; give the group another one")
             if dataset.groups and dataset.labels is None:
@@ -697,6 +697,10 @@ class Config(Strict):
             if weights and encoder.if_unreachable == "fail" and not Path(weights).exists():
                 lines.append(f"encoders.{name}.weights: there is no file {weights!r}")
         return lines
+
+
+def _article(receptor: str) -> str:
+    return f"an {receptor}" if receptor == "antibody" else f"a {receptor}"
 
 
 def _objective_problems(name: str, encoder: PretrainEncoder) -> list[str]:

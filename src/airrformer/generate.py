@@ -193,9 +193,10 @@ def read_reference(path: str | Path, what: What) -> list[str]:
             raise UserError(f"{path}: not a table of chains; name a chains.parquet of `airrformer parse`") from None
     else:
         # Only how the file is read matters here; which receptor and chains it holds is not asked.
-        records = read_records(str(path), Dataset(sequences=str(path), receptor="TCR", chains=["TRB"])).records
-        fields = [record.fields for record in records if isinstance(record, Record)]
-        found = [text.upper() for row in fields if (text := row.get("sequence") or row.get(column))]
+        opened = read_records(str(path), Dataset(sequences=str(path), receptor="TCR", chains=["TRB"]))
+        column = "sequence" if opened.format in ("FASTA", "FASTQ") else column
+        fields = (record.fields for record in opened.records if isinstance(record, Record))
+        found = [text.upper() for row in fields if (text := row.get(column))]
     if not any(found):
         raise UserError(f"{path}: holds no {what}; a table needs the column {column}")
     return [sequence for sequence in found if sequence]

@@ -726,8 +726,10 @@ def immunarch_paired(rng: random.Random, cells: list[Cell], quirks: Quirks) -> W
     draft = Draft(rng, quirks)
     for cell in cells:
         texts = zip(*((c.junction_nt, c.junction, c.v, "NA", c.j, c.locus) for c in cell.chains))
-        draft.rows.append(["1", "0.1", *(";".join(values) for values in texts), cell.name])
-        draft.receptors.append((cell.name, tuple(found(chain) for chain in cell.chains)))
+        clones = rng.randint(1, 3)  # cells of the clonotype, as many barcodes
+        barcodes = ";".join(f"{cell.name}_{i}" for i in range(clones))
+        draft.rows.append([str(clones), "0.1", *(";".join(values) for values in texts), barcodes])
+        draft.receptors.append((None, tuple(found(chain) for chain in cell.chains)))
     return draft.done(header, "\t")
 
 

@@ -424,7 +424,7 @@ def test_each_column_of_a_row_has_a_convention_of_its_own(parsed):
 
 def test_genes_of_another_locus_are_noted(parsed):
     text = "sequence_id\tlocus\tv_call\tj_call\tjunction_aa\na\tTRB\tTRAV27\tTRAJ9\tCAGAGGGGFKTIF\n"
-    assert parsed(text).chains.note[0].startswith("given as TRB, but its genes are those of TRA")
+    assert parsed(text).chains.note[0].startswith("given as TRB, but has a gene of TRA")
 
 
 def test_a_chain_without_its_j_gene_ends_its_cdr3_as_given(parsed):
@@ -457,6 +457,171 @@ def test_whole_chains_and_lone_cdr3s_together_are_worth_a_word(parsed):
     assert any("2 chains of 3 are CDR3s alone, the others whole" in note for note in found.notes)
 
 
+NT = "TGTGCCAGTAGTATAAGGAGCAGCTACGAGCAGTACTTC"  # CASSIRSSYEQYF
+
+
+def test_nucleotides_in_a_column_of_cdr3s(parsed):
+    header = "sequence_id,v_call,j_call,junction_aa\n"
+    one = parsed(header + f"a,TRBV19,TRBJ2-7,CASSIRSSYEQYF\nb,TRBV19,TRBJ2-7,{NT}\n")
+    assert reasons(one) == {"b": "nucleotides among residues"}
+    assert reasons(parsed(f">a\nCASSF\n>b\n{NT}\n")) == {"b": "nucleotides among residues"}
+    whole = parsed(header + "".join(f"r{i},TRBV19,TRBJ2-7,{NT}\n" for i in range(3)))  # 60 letters and more in all
+    assert set(whole.chains.junction_aa) == {"CASSIRSSYEQYF"}
+    # AIRR's cdr3 is nucleotides, other tables write residues there
+    for cdr3 in ("CASSIRSSYEQYF", NT):
+        text = "cell_id,v_call,j_call,cdr3\n" + "".join(f"c{i},TRBV19,TRBJ2-7,{cdr3}\n" for i in range(3))
+        assert set(parsed(text).chains.junction_aa) == {"CASSIRSSYEQYF"}
+    fasta = parsed("".join(f">r{i}\n{NT}\n" for i in range(3)))
+    assert set(fasta.chains.cdr3_aa) == {"ASSIRSSYEQY"} and set(fasta.chains.junction_aa) == {"CASSIRSSYEQYF"}
+
+
+def test_a_whole_chain_in_a_column_of_cdr3s_is_not_doubled(parsed):
+    found = parsed(f"id,v_call,j_call,cdr3_aa\na,TRBV19,TRBJ2-7,{TRB}\nb,TRBV19,TRBJ2-7,CASSF\n")
+    assert reasons(found) == {"a": "junction of more than 80 residues; is it a whole chain?"}
+
+
+def test_an_epitope_under_sequence_is_no_chain(parsed):
+    found = parsed("id,cdr3,v_gene,j_gene,sequence\na,CASSIRSSYEQYF,TRBV19*01,TRBJ2-7*01,GILGFVFTL\n")
+    assert list(found.chains.sequence_aa) == [TRB]
+    wide = (
+        "va,ja,cdr3_alpha,vb,jb,cdr3_beta,sequence\nTRAV27,TRAJ9,CAGAGGGGFKTIF,TRBV19,TRBJ2-7,CASSIRSSYEQYF,GILGFVFTL\n"
+    )
+    assert list(parsed(wide, chains=["TRA", "TRB"]).chains.sequence_aa) == [TRA, TRB]
+
+
+def test_a_paired_clonotype_of_immunarch_stays_whole(parsed):
+    header = "Clones\tCDR3.aa\tV.name\tJ.name\tchain\tBarcode\n"
+    row = "2\tCAGAGGGGFKTIF;CASSIRSSYEQYF\tTRAV27;TRBV19\tTRAJ9;TRBJ2-7\tTRA;TRB\tcell1;cell2\n"
+    found = parsed(header + row, chains=["TRA", "TRB"])
+    assert found.receptor_ids == ["in.txt:2"] and list(found.chains.locus) == ["TRA", "TRB"]
+
+
+@pytest.mark.parametrize("end", [100, 80])
+def test_cutting_leader_and_constant_region_cuts_no_chain_that_ends_early(parsed, end):
+    text = f"sequence_id\tjunction_aa\tsequence_aa\na\tCASSIRSSYEQYF\t{TRB[:end] if end == 100 else TRB[end:]}\n"
+    found = parsed(text, leader_and_constant="cut").chains
+    assert found.sequence_aa[0] == (TRB[:end] if end == 100 else TRB[end:]) and "residues after" not in found.note[0]
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ("TRBV12-3*01/TRBV12-4*01", "TRBV12-3*01,TRBV12-4*01"),
+        ("TRBV6-2*01 & TRBV6-3*01", "TRBV6-2*01,TRBV6-3*01"),
+        ("TRBV6-2*01 TRBV6-3*01", None),
+        ("TRBJ2-7*01", None),
+        ("TRBV19*01|TRBJ2-7*01", None),
+    ],
+)
+def test_a_call_is_never_the_first_of_several_by_accident(parsed, given, kept):
+    found = parsed(f"id\tlocus\tv_call\tjunction_aa\na\tTRB\t{given}\tCASSF\n", rebuild="never").chains
+    assert found.v_call[0] == kept or (kept is None and pd.isna(found.v_call[0]))
+
+
+@pytest.mark.parametrize(
+    ("header", "v", "j"),
+    [
+        ("a x|TRBV19*01|TRBJ2-7*01", "TRBV19*01", "TRBJ2-7*01"),
+        ("a v=TRBV19*01,j=TRBJ2-7*01", "TRBV19*01", "TRBJ2-7*01"),
+        ("a TRBV6-2*01,TRBV6-3*01 TRBJ2-7", "TRBV6-2*01,TRBV6-3*01", "TRBJ2-7"),
+        ("a anti-TRBV9 antibody", None, None),
+    ],
+)
+def test_genes_of_a_header_end_where_they_end(parsed, header, v, j):
+    row = parsed(f">{header}\n{TRB}\n").chains.iloc[0]
+    assert [row.v_call, row.j_call] == [v, j] or (v is None and pd.isna(row.v_call) and pd.isna(row.j_call))
+
+
+def test_one_clone_over_and_over_is_a_table_too(parsed):
+    assert len(parsed("cdr3\n" + "CASSLGYEQYF\n" * 6).chains) == 6
+
+
+def test_names_for_repeated_ids_are_free(parsed):
+    found = parsed(">a\nCASSF\n>a\nCASSLF\n>a_2\nCASSQF\n>a\nCASSRF\n", repeated_ids="rename")
+    assert len(set(found.receptor_ids)) == 4 and list(found.chains.sequence_id) == ["a", "a", "a_2", "a"]
+
+
+def test_regions_are_counted_of_the_chains_that_are_kept(parsed):
+    rows = [
+        ("c1", "True", f"b{i}", "True", "TRB", "TRBV19", "TRBJ2-7", "True", f"CASS{a}RSSYEQYF", 10, i)
+        for i, a in enumerate("GAV")
+    ]
+    assert parsed(contigs(*rows)).regions_by["genes"] == 1
+
+
+def test_alpha_given_as_delta_and_genes_of_two_loci_are_noted(parsed):
+    header = "id\tlocus\tv_call\tj_call\tjunction_aa\n"
+    delta = parsed(header + "a\tTRD\tTRAV1-2*01\tTRAJ33*01\tCAVRDSNYQLIW\n", chains=["TRD"])
+    assert delta.chains.note[0].startswith("given as TRD, but has a gene of TRA")
+    assert len(parsed(header + "a\tTRD\tTRAV29/DV5\tTRDJ1\tCAASTDKLIF\n", chains=["TRD"]).chains) == 1
+    mixed = parsed(header + "a\tTRB\tTRAV1-2*01\tTRBJ2-7*01\tCASSIRSSYEQYF\n")
+    assert "but has a gene of TRA" in mixed.chains.note[0]
+
+
+def test_the_header_again_is_no_chain(parsed):
+    found = parsed("id,cdr3\na,CASSF\nid,cdr3\nb,CASSLF\n")
+    assert found.receptor_ids == ["a", "b"] and list(found.rejected["reason"]) == ["the header again"]
+
+
+def test_a_comma_in_a_number_shifts_no_id(parsed):
+    with pytest.raises(
+        UserError, match="line 2: rows have one cell more than the header; is there a comma in a number"
+    ):
+        parsed("receptor_id,freq,junction_aa\na,1,5,CASSF\nb,2,5,CASSLF\n")
+
+
+def test_a_column_map_goes_on_top_of_the_usual_names(parsed):
+    text = "id,v_gene,j_gene,mycdr\na,TRBV19*01,TRBJ2-7*01,CASSIRSSYEQYF\n"
+    found = parsed(text, columns={"junction_aa": "mycdr"})
+    assert found.receptor_ids == ["a"] and list(found.chains.sequence_aa) == [TRB]
+
+
+def test_two_files_of_one_name_make_no_pair(tmp_path):
+    for name, row in (("x", "TRA,TRAV27,TRAJ9,CAGAGGGGFKTIF"), ("y", "TRB,TRBV19,TRBJ2-7,CASSIRSSYEQYF")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "clones.csv").write_text(f"locus,v_call,j_call,junction_aa\n{row}\n")
+    files = [str(tmp_path / name / "clones.csv") for name in "xy"]
+    dataset = Dataset(sequences=files, receptor="TCR", chains=["TRA", "TRB"], missing_chain="zero")
+    assert parse_files(files, dataset).receptor_ids == [f"{file}:2" for file in files]
+
+
+def test_one_receptor_in_two_files_is_worth_a_word(tmp_path):
+    for name, sequence in (("a", TRA), ("b", TRB)):
+        (tmp_path / name).write_text(f">x\n{sequence}\n")
+    files = [str(tmp_path / name) for name in "ab"]
+    found = parse_files(files, Dataset(sequences=files, receptor="TCR", chains=["TRA", "TRB"]))
+    assert any("1 receptor with chains of several files" in note for note in found.notes)
+
+
+def test_the_input_is_not_written_over(tmp_path):
+    path = tmp_path / "rejected.tsv"
+    path.write_text("id\tcdr3\na\tCASSF\n")
+    with pytest.raises(UserError, match="would be written over the input"):
+        parse_dataset(Dataset(sequences=str(path), receptor="TCR", chains=["TRB"]), tmp_path)
+    assert path.read_text().startswith("id\tcdr3") and len(list(tmp_path.iterdir())) == 1
+
+
+def test_labels_may_be_marks(tmp_path):
+    (tmp_path / "t.csv").write_text("id,cdr3,binds\na,CASSF,+\nb,CASSLF,-\nc,CASSQF,NA\n")
+    dataset = Dataset(sequences=str(tmp_path / "t.csv"), receptor="TCR", chains=["TRB"], labels={"column": "binds"})
+    assert parse_dataset(dataset, tmp_path / "out")["classes"] == {"+": 1, "-": 1}
+
+
+@pytest.mark.parametrize(
+    "word", ["not productive", "out-of-frame", "False (stop)", "pseudo", "unproductive (see comment)"]
+)
+def test_44_words_that_say_no(parsed, word):
+    found = parsed(f"id\tproductive\tjunction_aa\na\t{word}\tCASSF\nb\tT\tCASSF\n")
+    assert reasons(found) == {"a": "not productive"}
+    maybe = parsed("id\tproductive\tjunction_aa\na\tmaybe\tCASSF\n")
+    assert "productive is 'maybe', which is taken as not known: 1 record" in maybe.notes
+
+
+def test_umis_that_are_no_number_pass_no_threshold(parsed):
+    text = "cell_id\tlocus\tjunction_aa\tumi_count\na\tTRB\tCASSF\tfive\nb\tTRB\tCASSF\t5\n"
+    assert reasons(parsed(text, min_umis=3)) == {"a": "UMIs are no number"} and len(parsed(text).chains) == 2
+
+
 def test_a_file_of_one_line_without_an_end(parsed):
     assert parsed("CASSIRSSYEQYF\tTRBV19\tTRBJ2-7").chains.v_call[0] == "TRBV19"
 
@@ -485,6 +650,22 @@ def test_chains_of_both_kinds_that_are_in_no_pair_are_all_kept(tmp_path):
     described = run(tmp_path / "a.fasta", "--describe")
     assert "--chains TRA,TRB --missing-chain zero" in described.stdout
     assert "3 records: 2 receptors with 2 chains, 1 would be rejected" in described.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--set", "chains=TRA"], "chains has a flag of its own"),
+        (["--columns", "junction_aa=x,junction_aa=y"], "junction_aa is given twice"),
+        (["--chains", "beta"], "chains.0: input should be 'TRA'"),
+        (["--set", "species=mouse,speciess=x"], "speciess"),
+    ],
+)
+def test_mistakes_at_the_command_line_are_one_sentence(tmp_path, arguments, words):
+    (tmp_path / "a.fasta").write_text(">a\nCASSF\n")
+    found = run(tmp_path / "a.fasta", "--output", tmp_path / "out", *arguments)
+    assert found.returncode == 2 and words in found.stderr and "Traceback" not in found.stderr
+    assert "the config" not in found.stderr and not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(("name", "words"), [("none.csv", "there is no such file"), (".", "a folder")])

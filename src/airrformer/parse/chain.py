@@ -30,6 +30,7 @@ class Chain:
     conflict: str | None = None  # what contradicts the locus that is given
     regions_by: str = "none"  # genes | germlines | numbering | cdr3_only | none
     notes: list[str] = field(default_factory=list)
+    frame: int | None = None  # that it was translated in
     other_frames: tuple[tuple[int, str], ...] = ()
     open_part: bool = False  # every frame has a stop: it is a chain only if the part without one holds a V domain
 
@@ -37,21 +38,22 @@ class Chain:
     def locus(self) -> str | None:
         return self.loci[0] if len(self.loci) == 1 else None
 
-    def compare_locus(self, locus: str | None, how: str, correct: bool) -> bool:
+    def compare_locus(self, locus: str | None, how: str, correct: bool, shared: bool = True) -> bool:
         """Take the locus that is found where none contradicts it; whether the one that was given does.
 
-        A TRD chain may use V genes of TRA, and a light chain is of either light locus.
+        A light chain is of either light locus.
 
         Args:
             how: it was found: "looks like".
             correct: whether what is found goes before what was given.
+            shared: alpha and delta chains may both be found so: they share V genes.
         """
         if locus is None or self.loci == [locus]:
             return False
         if not self.loci or locus in self.loci or {locus, *self.loci} == {"IGK", "IGL"}:
             self.loci = [locus]
             return False
-        if {locus, *self.loci} == {"TRA", "TRD"} or self.conflict:
+        if self.conflict or (shared and {locus, *self.loci} == {"TRA", "TRD"}):
             return False
         self.conflict = f"given as {'/'.join(self.loci)}, but {how} {locus}"
         self.notes.append(self.conflict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 
 from airrformer.config import Dataset
@@ -10,10 +11,10 @@ from airrformer.parse.chain import LOCUS_CONFLICT, Account, Chain
 from airrformer.parse.domains import UNDECIDED, DomainFinder
 from airrformer.parse.nucleotides import MINIMUM_LETTERS, letters_of, looks_like_nucleotides, translate
 from airrformer.parse.records import Record, Rejection
-from airrformer.parse.residues import SHORTEST_CDR3, Rejected, clean_residues
+from airrformer.parse.residues import SHORTEST_CDR3, SHORTEST_DOMAIN, Rejected, clean_residues
 from airrformer.parse.survey import Facts
 from airrformer.receptors.genes import GeneCall, species_name, standardise
-from airrformer.receptors.germlines import germline_j, rebuild_chain
+from airrformer.receptors.germlines import anchor_notes, germline_j, rebuild_chain
 from airrformer.receptors.regions import cut, outside
 from airrformer.receptors.tables import CHAIN_LOCI, CHAIN_OF_LOCUS
 
@@ -25,7 +26,10 @@ _LOCUS_WORDS = {
 }  # fmt: skip
 _YES = {"t", "true", "1", "1.0", "yes", "y", "productive", "functional", "in", "in-frame"}
 _NO = {"f", "false", "0", "0.0", "no", "n", "unproductive", "non-productive", "nonproductive", "out", "stop"}
-_NO_STARTS = ("no ", "unproductive", "rearranged sequence (but")  # IMGT/HighV-QUEST
+# IMGT/HighV-QUEST writes "unproductive (see comment)" and "rearranged sequence (but no junction found)"
+_NO_STARTS = ("no ", "not ", "non", "unproductive", "false", "out", "pseudo", "rearranged sequence (but")
+_LONGEST_JUNCTION = 80  # residues; the longest antibody junctions have about 45, those of cattle 70
+_FEWEST_NUCLEOTIDES = 21  # so many letters A, C, G, T and nothing else are no CDR3
 UNTOLD = "chain cannot be told: no locus, no gene and no V domain"
 
 
@@ -84,23 +88,29 @@ class ChainBuilder:
         chain = Chain(record, "", _declared_loci(fields.get("locus")), self._species(fields))
         if "productive" in fields or self.dataset.unknown_productive == "reject":
             chain.productive = self._productive(fields.get("productive"))
+        if chain.productive is None:
+            for flag, words, reason in (("vj_in_frame", _NO, "out of frame"), ("stop_codon", _YES, "a stop codon")):
+                if fields.get(flag, "").lower() in words:
+                    raise Rejected(f"not productive: {reason}", fields[flag])
         for flag, reason in (("is_cell", "not a cell"), ("high_confidence", "not of high confidence")):
             if flag in fields and fields[flag].lower() in _NO:
                 raise Rejected(reason, fields[flag])
         for name in ("v_call", "j_call", "c_call"):
             if name in fields:
                 setattr(chain, name, self._gene(name, fields[name], chain))
-        gene = chain.j_call or chain.v_call or chain.c_call  # J before V: a delta chain may use TRAV29/DV5
-        correct = self.dataset.locus_conflict == "correct"
-        if gene and chain.compare_locus(gene[:3], "its genes are those of", correct):
-            self.changes[LOCUS_CONFLICT] += 1
+        self._compare_genes(chain)
         self._check_loci(chain)
         if self.dataset.min_umis:
             self._check_umis(fields)
         chain.junction_aa = self._junction(record, chain)
         if "sequence_aa" in fields or "sequence" in fields or "aligned" in fields:
             chain.sequence_aa = self._residues(record, chain)
-            return chain
+            junction = chain.junction_aa
+            if not junction or len(chain.sequence_aa) >= SHORTEST_DOMAIN or "sequence_aa" in fields:
+                return chain
+            if junction in chain.sequence_aa:
+                return chain
+            self.changes["sequence that is no chain (an epitope?), not used"] += 1
         if not chain.junction_aa:
             raise Rejected("no sequence")
         if self._rebuild and self.facts.with_genes:
@@ -108,6 +118,14 @@ class ChainBuilder:
         else:
             chain.sequence_aa = chain.junction_aa
         return chain
+
+    def _compare_genes(self, chain: Chain) -> None:
+        """Whether the genes are of one locus, the one that is given. J goes before V, which alpha and delta share."""
+        correct = self.dataset.locus_conflict == "correct"
+        for gene, shared in ((chain.j_call, False), (chain.v_call, True), (chain.c_call, False)):
+            locus = gene[:3] if gene and gene[:3] in CHAIN_OF_LOCUS else None
+            if chain.compare_locus(locus, "has a gene of", correct, shared):
+                self.changes[LOCUS_CONFLICT] += 1
 
     def _species(self, fields: dict[str, str]) -> str:
         given = fields.get("species")
@@ -120,6 +138,8 @@ class ChainBuilder:
         productive = True if word in _YES else False if word in _NO or word.startswith(_NO_STARTS) else None
         if productive is False:
             raise Rejected("not productive", value or "")
+        if productive is None and word:
+            self.changes[f"productive is {word[:20]!r}, which is taken as not known"] += 1
         if productive is None and self.dataset.unknown_productive == "reject":
             raise Rejected("not known to be productive", value or "")
         return productive
@@ -128,6 +148,9 @@ class ChainBuilder:
         found = self._standardised(call, chain)
         if column == "c_call" and found.symbol is None:
             return call  # subclasses are not always told: IGHG
+        segment = column[0].upper()
+        if found.symbol and column != "c_call" and not all(segment in s[3:] for s in found.symbol.split(",")):
+            found = GeneCall(None, *[f"gene {found.symbol} is no {segment} gene"] * 2)
         if found.note:
             chain.notes.append(found.note)
         if found.symbol != call:
@@ -145,7 +168,10 @@ class ChainBuilder:
             raise Rejected(f"locus {'/'.join(chain.loci)} is not among the chains asked for ({asked})")
 
     def _check_umis(self, fields: dict[str, str]) -> None:
-        umis = count_of(fields.get("umi_count") or fields.get("duplicate_count"))
+        given = fields.get("umi_count") or fields.get("duplicate_count")
+        umis = count_of(given)
+        if given and umis is None:
+            raise Rejected("UMIs are no number", given)
         if umis is not None and umis < self.dataset.min_umis:
             raise Rejected(f"fewer than {self.dataset.min_umis} UMIs: ambient", str(umis))
 
@@ -155,10 +181,7 @@ class ChainBuilder:
         text = fields[name]
         if name == "aligned" or self.facts.molecules[name] == "nucleotide":
             translation = translate(text, fields.get("rev_comp", "").lower() in _YES, chain.junction_aa)
-            self.changes[f"translated in frame {translation.frame}"] += 1
-            if translation.frame != 1:
-                chain.notes.append(f"translated in frame {translation.frame}")
-            chain.other_frames, chain.open_part = translation.others, translation.part
+            chain.frame, chain.other_frames, chain.open_part = translation.frame, translation.others, translation.part
             return translation.sequence
         cleaned = clean_residues(text, self.strict)
         if cleaned.changes:
@@ -169,6 +192,8 @@ class ChainBuilder:
         if len(sequence) >= MINIMUM_LETTERS and len(letters_of(text)) >= MINIMUM_LETTERS:
             if looks_like_nucleotides([text])[0]:
                 raise Rejected("nucleotides among residues", text)
+        elif _are_nucleotides(sequence):
+            raise Rejected("nucleotides among residues", text)
         elif len(sequence) < SHORTEST_CDR3:
             raise Rejected(f"fewer than {SHORTEST_CDR3} residues", text)
         return sequence
@@ -201,8 +226,14 @@ class ChainBuilder:
             if "junction" not in fields:
                 return None
             return self._translated_junction(fields["junction"])
+        if self.facts.molecules[column] == "nucleotide":
+            text = self._translated_junction(text)
         cleaned = clean_residues(text, self.strict)
         residues = cleaned.sequence
+        if _are_nucleotides(residues):
+            raise Rejected("nucleotides among residues", text)
+        if len(residues) > _LONGEST_JUNCTION:
+            raise Rejected(f"junction of more than {_LONGEST_JUNCTION} residues; is it a whole chain?", text)
         for what in cleaned.changes:
             self.changes[what] += 1
         if "final stops taken off" in cleaned.changes and residues[-1] not in "FW":
@@ -210,6 +241,8 @@ class ChainBuilder:
         if self.facts.anchors[column, record.slot].see(record.line, residues):
             if len(residues) < SHORTEST_CDR3:
                 raise Rejected(f"junction of fewer than {SHORTEST_CDR3} residues", text)
+            if anchor_notes(residues):
+                self.changes["junction without C104 or F/W118, kept as it is"] += 1
             return residues
         try:
             anchor = germline_j(chain.j_call or "", chain.species).anchor
@@ -221,9 +254,13 @@ class ChainBuilder:
         letters = letters_of(nucleotides)
         if len(letters) % 3:
             raise Rejected(f"not productive: junction of {len(letters)} nucleotides is out of frame", nucleotides)
-        translation = translate(letters, frames=(1,))
+        try:
+            residues = translate(letters, frames=(1,)).sequence
+        except Rejected as found:
+            reason = "not productive: a stop in the junction" if "stop codon" in found.reason else found.reason
+            raise Rejected(reason, nucleotides) from None
         self.changes["junction translated"] += 1
-        return translation.sequence
+        return residues
 
     # --------------------------------------------------------------------------------------------------- chain names
 
@@ -246,10 +283,14 @@ class ChainBuilder:
             self.changes[what] += 1
         else:
             raise Rejected(UNTOLD, chain.sequence_aa)
+        if chain.frame is not None:
+            self.changes[f"translated in frame {chain.frame}"] += 1
+            if chain.frame != 1:
+                chain.notes.append(f"translated in frame {chain.frame}")
         if chain.bounds is None:
             reason = chain.unnumbered or "no V domain found"
             chain.notes.append(reason)
-            self.changes[f"regions unknown: {reason}"] += 1
+            self.changes[f"regions unknown: {reason}"] += reason != UNDECIDED
         elif chain.regions_by != "cdr3_only":
             self._leader_and_constant(chain)
 
@@ -264,6 +305,10 @@ class ChainBuilder:
         if self.dataset.leader_and_constant == "cut":
             chain.sequence_aa, chain.bounds = cut(chain.sequence_aa, chain.bounds)
             self.changes["residues outside the V domain cut off"] += 1
+
+
+def _are_nucleotides(residues: str) -> bool:
+    return len(residues) >= _FEWEST_NUCLEOTIDES and set(residues) <= set("ACGTN")
 
 
 def count_of(value: str | None) -> int | None:
@@ -285,11 +330,8 @@ def _declared_loci(value: str | None) -> list[str]:
     word = value.strip().upper()
     if word in CHAIN_OF_LOCUS:
         return [word]
-    word = word.removeprefix("TCR_").removeprefix("BCR_")
-    if word == "LIGHT":
-        return ["IGK", "IGL"]
-    if word in CHAIN_LOCI or word in ("HEAVY",):
-        return list(CHAIN_LOCI.get(word, ("IGH",)))
+    # TCR_Alpha, TCR beta, beta chain, Kappa light
+    word = re.sub(r"^(TCR|BCR)[ _-]|[ _-](CHAIN|LIGHT)$", "", word.replace("α", "ALPHA").replace("β", "BETA"))
     if word not in _LOCUS_WORDS:
         raise Rejected(f"locus {value[:40]} is not known", value)
     return list(_LOCUS_WORDS[word])

@@ -38,13 +38,14 @@ AIRR: Names = {
     "j_call": ("jcall", "jcall10x"),
     "c_call": ("ccall",),
     "junction_aa": ("junctionaa",),
-    "cdr3_aa": ("cdr3aa",),
+    "cdr3_aa": ("cdr3aa", "cdr3"),
     "junction": ("junction",),
-    "cdr3": ("cdr3",),
     "sequence_aa": ("sequenceaa", "sequencealignmentaa"),
     "sequence": ("sequence",),
     "aligned": ("sequencealignment",),
     "productive": ("productive",),
+    "vj_in_frame": ("vjinframe",),
+    "stop_codon": ("stopcodon",),
     "rev_comp": ("revcomp",),
     "species": ("species", "organism"),
     "umi_count": ("umicount",),
@@ -55,7 +56,7 @@ AIRR: Names = {
 # What the other tools, and people, call the same.
 LONG: Names = {
     "receptor_id": (*AIRR["receptor_id"], "tcrid", "antibodyid", "clonotypeid", "therapeutic"),
-    "cell_id": (*AIRR["cell_id"], "barcode", "cellbarcode", "cellindex", "tagvaluecell", "cell"),
+    "cell_id": (*AIRR["cell_id"], "barcode", "cellbarcode", "cellindex", "tagvaluecell"),
     "sequence_id": (*AIRR["sequence_id"], "contigid", "seqid", "cloneid", "id", "name", "antibodyname"),
     "locus": (*AIRR["locus"], "chain", "chaintype", "topchains", "gene"),
     "v_call": (*AIRR["v_call"], "vgene", "vsegm", "vsegment", "vgenename", "v", "vregion", "trbv"),
@@ -117,6 +118,6 @@ def _wide_names(chain: str) -> Names:
 
 
 WIDE: dict[str, Names] = {chain: _wide_names(chain) for chain in CHAIN_NAMES}
-RESIDUES = ("junction_aa", "cdr3_aa", "sequence_aa", "sequence", "junction", "cdr3", "aligned")
+RESIDUES = ("junction_aa", "cdr3_aa", "sequence_aa", "sequence", "junction", "aligned")
 # All names that say what a column holds.
 KNOWN = {name for names in (LONG, *WIDE.values()) for theirs in names.values() for name in theirs}

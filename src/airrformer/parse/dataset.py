@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from airrformer.config import Dataset
 from airrformer.errors import UserError
@@ -25,9 +26,8 @@ from airrformer.parse.labels import LabelRow, read_labels, receptor_table
 from airrformer.parse.pairing import pair_chains
 from airrformer.parse.records import SAMPLE, Input, Record, Rejection, read_records
 from airrformer.parse.survey import survey
-from airrformer.paths import write_json
+from airrformer.paths import check_output, write_json
 from airrformer.receptors.tables import (
-    CHAIN_COLUMNS,
     CHAIN_SCHEMA,
     GENE_COLUMNS,
     REGIONS,
@@ -52,8 +52,9 @@ _REJECTED_SCHEMA = pa.schema(
 )
 # In memory, columns that say the same over and over are dictionaries.
 _REPEATED = {"locus", "chain", "v_call", "j_call", "c_call", "note", "file"}
+_WORD = pa.dictionary(pa.int32(), pa.string())
 _SCHEMA = pa.schema(
-    [(f.name, pa.dictionary(pa.int32(), pa.string()) if f.name in _REPEATED else f.type) for f in CHAIN_SCHEMA]
+    [*((f.name, _WORD if f.name in _REPEATED else f.type) for f in CHAIN_SCHEMA), ("regions_by", _WORD)]
 )
 
 
@@ -114,6 +115,10 @@ def parse_dataset(
     Raises:
         UserError: see ``parse_files`` and ``labels.read_labels``. Nothing is written then.
     """
+    output = Path(output)
+    for name in ("chains.parquet", "receptors.parquet", "rejected.tsv", "genes.tsv", "parse.json"):
+        for path in (*dataset.files, *dataset.label_files):
+            check_output(output / name, path)
     parsed = parse_files(dataset.files, dataset, workers, strict, told_only=told_only)
     labels = read_labels(dataset, parsed.record_ids, parsed.label_rows) if dataset.labels else None
     receptors = receptor_table(parsed.receptor_ids, parsed.status, dataset, labels)
@@ -147,7 +152,6 @@ def parse_dataset(
         "classes": dict(classes),
         "numbered": {"by": parsed.regions_by},
     }
-    output = Path(output)
     write_chains(parsed.table, output / "chains.parquet")
     write_receptors(receptors, output / "receptors.parquet")
     write_table(parsed.rejected, output / "rejected.tsv")
@@ -229,6 +233,8 @@ def parse_files(
     rejected = _in_order(rejected, found.formats)
     if len(left):
         chains = chains.filter(pa.array(pairing.kept))
+    regions_by = Counter(chains["regions_by"].to_pylist())
+    chains = chains.drop_columns("regions_by")
     assert found.records == chains.num_rows + len(rejected), "a record was lost"
     if strict and len(rejected):
         first = rejected.iloc[0]
@@ -244,14 +250,41 @@ def parse_files(
         status=pairing.status,
         rejected=rejected,
         genes=found.gene_table(),
-        notes=found.all_notes(),
+        notes=[*found.all_notes(), *_of_several_files(chains), *_of_two_lengths(regions_by)],
         record_ids=found.record_ids,
         label_rows=found.label_rows,
         molecules=sorted(found.molecules),
         formats=found.formats,
         used=found.used,
-        regions_by={how: found.regions_by[how] for how in _REGIONS_BY},
+        regions_by={how: regions_by[how] for how in _REGIONS_BY},
     )
+
+
+def _of_several_files(chains: pa.Table) -> list[str]:
+    """Barcodes and complex ids repeat between samples, where heavy and light chains in two files are one antibody."""
+    files = pc.dictionary_encode(chains["file"].combine_chunks().cast(pa.string())).indices.to_numpy()
+    if not files.any():
+        return []
+    ids = pc.dictionary_encode(chains["receptor_id"].combine_chunks()).indices.to_numpy()
+    first, last = np.full(ids.max() + 1, files.max()), np.zeros(ids.max() + 1, files.dtype)
+    np.minimum.at(first, ids, files)
+    np.maximum.at(last, ids, files)
+    count = int((first != last).sum())
+    if not count:
+        return []
+    return [
+        f"{counted(count, 'receptor')} with chains of several files; give ids of their own if they are not the same"
+    ]
+
+
+def _of_two_lengths(regions_by: Counter[str]) -> list[str]:
+    alone, total = regions_by["cdr3_only"], regions_by.total()
+    if not _MIXED * total < alone < (1 - _MIXED) * total:
+        return []
+    return [
+        f"{counted(alone, 'chain')} of {total:,} are CDR3s alone, the others whole: length tells them apart, which "
+        "gives away labels that go with it; ask for one kind"
+    ]
 
 
 def _in_order(rejected: pd.DataFrame, files: Iterable[str]) -> pd.DataFrame:
@@ -293,7 +326,6 @@ class _Found:
     formats: dict[str, str] = field(default_factory=dict)
     used: dict[str, dict[str, list[str]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    regions_by: Counter[str] = field(default_factory=Counter)
     account: Account = field(default_factory=Account)
 
     def read(
@@ -321,7 +353,6 @@ class _Found:
         rejections = [outcome for outcome in outcomes if isinstance(outcome, Rejection)]
         if rejections:
             self.rejected.append(_rejected_batch(rejections))
-        self.regions_by.update(chain.regions_by for chain in chains)
         if self.dataset.labels:
             records = [record for record in batch if isinstance(record, Record)]
             self.record_ids.update(dict.fromkeys(record.receptor_id for record in records))
@@ -333,14 +364,7 @@ class _Found:
 
     def all_notes(self) -> list[str]:
         changes = self.account.changes.items()
-        notes = self.notes + [f"{what}: {counted(count, 'record')}" for what, count in changes if count]
-        alone, total = self.regions_by["cdr3_only"], self.regions_by.total()
-        if _MIXED * total < alone < (1 - _MIXED) * total:
-            notes.append(
-                f"{counted(alone, 'chain')} of {total:,} are CDR3s alone, the others whole: length tells them apart, "
-                "which gives away labels that go with it; ask for one kind"
-            )
-        return notes
+        return self.notes + [f"{what}: {counted(count, 'record')}" for what, count in changes if count]
 
     def gene_table(self) -> pd.DataFrame:
         rows = [
@@ -393,6 +417,7 @@ def _chain_batch(chains: list[Chain]) -> pa.RecordBatch:
         "note": ["; ".join(chain.notes) or None for chain in chains],
         "file": [chain.record.file for chain in chains],
         "line": [chain.record.line for chain in chains],
+        "regions_by": [chain.regions_by for chain in chains],
     }
     for name in ("umi_count", "duplicate_count", "consensus_count"):
         columns[name] = [count_of(f[name]) if name in f else None for f in fields]
@@ -401,7 +426,7 @@ def _chain_batch(chains: list[Chain]) -> pa.RecordBatch:
         columns[f"{region}_start"] = [pair[0] if pair else None for pair in pairs]
         columns[f"{region}_end"] = [pair[1] if pair else None for pair in pairs]
     return pa.RecordBatch.from_arrays(
-        [pa.array(columns[name], _SCHEMA.field(name).type) for name in CHAIN_COLUMNS], schema=_SCHEMA
+        [pa.array(columns[name], _SCHEMA.field(name).type) for name in _SCHEMA.names], schema=_SCHEMA
     )
 
 

@@ -85,18 +85,20 @@ def describe(dataset: Dataset, told_only: bool = False) -> str:
     for file, name in parsed.formats.items():
         lines.append(f"{file}: {name}")
         lines += [f"  {ours} <- {', '.join(theirs)}" for ours, theirs in parsed.used[file].items()]
-    undecided = int((parsed.rejected["reason"] == UNDECIDED).sum())
+    open_, notes = int((parsed.rejected["reason"] == UNDECIDED).sum()), parsed.table["note"].cast("string").to_pylist()
+    undecided = open_ + sum(UNDECIDED in (note or "") for note in notes)
+    left = len(parsed.rejected) - open_
     chains = ",".join(dataset.chains)
     lone = " --missing-chain zero" if dataset.missing_chain == "zero" else ""
     lines += ["", f"Read with --receptor {dataset.receptor} --chains {chains}{lone}"]
     lines.append(
         f"{counted(parsed.records, 'record')}: {counted(len(parsed.receptor_ids), 'receptor')} with "
-        f"{counted(parsed.table.num_rows, 'chain')}, {len(parsed.rejected) - undecided:,} would be rejected"
+        f"{counted(parsed.table.num_rows, 'chain')}, {left:,} would be rejected"
     )
     if undecided:
         lines.append(
-            f"  {undecided:,} undecided: these chains would be numbered, which takes about "
-            f"{undecided / _A_MINUTE:,.0f} minutes and core; what lacks them now is not counted right"
+            f"  {counted(undecided, 'chain')} would be numbered, in about {undecided / _A_MINUTE:,.1f} minutes on one "
+            "core; what becomes of them is not known yet"
         )
     lines += [f"  {count:,} {status}" for status, count in Counter(parsed.status).most_common()]
     lines += [f"  {note}" for note in parsed.notes]
@@ -126,6 +128,7 @@ def _first_rows(parsed: Parsed) -> list[str]:
 
 def _cut(value) -> str:
     text = value if isinstance(value, str) else ""
+    text = "".join(letter if letter.isprintable() else "?" for letter in text)  # ids may hold codes for terminals
     return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 3]}..."
 
 

@@ -61,8 +61,7 @@ class DomainFinder:
         again = [(c, frame, protein) for c in rest if c.bounds is None for frame, protein in c.other_frames]
         for (chain, frame, protein), numbering in zip(again, self._numbered([protein for _, _, protein in again])):
             if numbering.bounds and chain.bounds is None:
-                chain.sequence_aa = protein
-                chain.notes.append(f"translated in frame {frame}, which holds the V domain")
+                chain.sequence_aa, chain.frame = protein, frame
                 self._take(chain, numbering)
 
     def _numbered(self, sequences: list[str]) -> list[Numbering]:

@@ -37,7 +37,8 @@ FIELDS = (
 )
 
 
-_MOST_LINES = 100_000  # of a record: a genome, or a file that was made to fill the memory
+_MOST_LETTERS = 50_000  # of a record: more are a genome, or were made to fill the memory
+_BEFORE_HEADERS = " \ufeff"  # files that were put together have byte order marks in the middle
 
 
 class FastaRecord(NamedTuple):
@@ -58,20 +59,24 @@ def read_fasta(source: Source) -> Iterator[FastaRecord]:
 
     Raises ``UserError`` for other text before the first header, and for a record that is no receptor by its size.
     """
-    header, start, pieces, comments = None, 0, [], 0
+    header, start, pieces, comments, letters = None, 0, [], 0, 0
     for number, line in enumerate(source.lines(), start=1):
         first = line[:1]
+        if first and first in _BEFORE_HEADERS:
+            line = line.lstrip(_BEFORE_HEADERS)
+            first = line[:1]
         if first == ">":
             if header is not None:
                 yield FastaRecord(start, header, "".join(pieces))
-            header, start, pieces = line[1:].strip(), number, []
+            header, start, pieces, letters = line[1:].strip(), number, [], 0
         elif first == "#" or first == ";":
             comments += 1
         elif header is not None:
             pieces.append(line if line.isalpha() else "".join(line.split()))
-            if len(pieces) > _MOST_LINES:
+            letters += len(line)
+            if letters > _MOST_LETTERS:
                 raise UserError(
-                    f"{source.path}: line {start}: {first_word(header)[:40]!r} has more than {_MOST_LINES:,} lines of "
+                    f"{source.path}: line {start}: {first_word(header)[:40]!r} has more than {_MOST_LETTERS:,} "
                     "letters; this is no receptor"
                 )
         elif line.strip():
@@ -138,9 +143,13 @@ class SeenIds:
         self._repeated.setdefault(name, [first]).append(this)
         return False
 
-    def count(self, name: str) -> int:
-        """How many records have had an id so far that had been there before."""
-        return len(self._repeated[name])
+    def rename(self, name: str) -> str:
+        """A new id for a record whose id has been there: id_2, or the next that is free."""
+        number = len(self._repeated[name])
+        while (new := f"{name}_{number}") in self._first:
+            number += 1
+        self._first[new] = 0  # on no line of the file
+        return new
 
     def renamed(self) -> list[str]:
         """A note on the ids that repeat, if there are any."""

@@ -6,6 +6,7 @@ import atexit
 import bz2
 import gzip
 import io
+import lzma
 import os
 import shutil
 import sys
@@ -29,6 +30,7 @@ STDIN = "-"
 _BUFFER = 1 << 16  # bytes
 _BLOCK = 1 << 20  # characters; the first block is looked at before a reader is chosen
 _LONGEST_LINE = 1 << 26  # characters; a longer line is no table and no FASTA but fills the memory
+_DAMAGED = (OSError, EOFError, zlib.error, lzma.LZMAError)
 _NO_TEXT = {
     b"PK\x03\x04": "a zip archive or an Excel workbook; unpack it, or save the sheet as CSV",
     b"PAR1": "a Parquet file; save the table as TSV",
@@ -40,6 +42,14 @@ _NO_TEXT = {
 }
 
 
+_MISSING_WORDS = frozenset({"", "none", "nan", "na", "n/a", "null", "<na>"})
+
+
+def is_missing_word(value: str) -> bool:
+    """Whether a label or a group is missing; ``-``, ``unknown`` and the like are classes to some."""
+    return value.strip().lower() in _MISSING_WORDS
+
+
 def is_missing(value: str | None) -> bool:
     return value is None or value.strip().lower() in MISSING
 
@@ -47,7 +57,7 @@ def is_missing(value: str | None) -> bool:
 class Source:
     """The lines of one text file, to be read once.
 
-    Plain, gzip, bzip2 and Zstandard, told by the first bytes; ``-`` is standard input. UTF-8 with or without a byte
+    Plain, gzip, bzip2, xz and Zstandard, told by the first bytes; ``-`` is standard input. UTF-8 with or without a byte
     order mark and UTF-16 with one; a line that is neither is read as Latin-1 with a note, which is safe because
     residues and genes are ASCII. ``\\r\\n`` and a lone ``\\r`` end a line like ``\\n``.
 
@@ -61,7 +71,7 @@ class Source:
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = "stdin" if str(path) == STDIN else str(path)
+        self.path = "stdin" if str(path) == STDIN else shown(path)
         self.notes: list[str] = []
         self._odd_lines = 0
         try:
@@ -70,7 +80,7 @@ class Source:
             self._text = self._open()
             self._more = self._blocks()
             self.head = next((block for block in self._more if block), [])
-        except (OSError, EOFError, zlib.error) as error:
+        except _DAMAGED as error:
             raise self._failure(error) from None
         if not any(line.strip() for line in self.head):
             self._text.close()
@@ -83,6 +93,8 @@ class Source:
             data = io.BufferedReader(gzip.GzipFile(fileobj=data), _BUFFER)
         elif magic[:3] == b"BZh":
             data = io.BufferedReader(bz2.BZ2File(data), _BUFFER)
+        elif magic == b"\xfd7zX":
+            data = io.BufferedReader(lzma.LZMAFile(data), _BUFFER)  # noqa: SIM115, as above
         elif magic == b"\x28\xb5\x2f\xfd":
             data = io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(data, "r"), "zstd"), _BUFFER)
         start = data.peek(_BUFFER)
@@ -124,7 +136,7 @@ class Source:
             yield from self.head
             for block in self._more:
                 yield from block
-        except (OSError, EOFError, zlib.error) as error:
+        except _DAMAGED as error:
             raise self._failure(error) from None
         finally:
             self._text.close()
@@ -145,6 +157,11 @@ class Source:
         return UserError(f"{self.path}: the compressed file is damaged: {error}")
 
 
+def shown(path: str | Path) -> str:
+    """A path as text that can be written, also where its bytes are none."""
+    return os.fsencode(path).decode("utf-8", "replace")
+
+
 def real_path(path: str | Path) -> str:
     """The path to open: standard input and pipes are copied to a temporary file, to be read more than once."""
     if str(path) == STDIN or Path(path).is_fifo():
@@ -156,6 +173,8 @@ def real_path(path: str | Path) -> str:
 def _copy(path: str) -> str:
     with tempfile.NamedTemporaryFile(prefix="airrformer-", delete=False) as copy:
         atexit.register(lambda: Path(copy.name).unlink(missing_ok=True))
+        if path == STDIN and sys.stdin is None:
+            raise UserError("standard input is closed; there is nothing to read")
         if path == STDIN:
             shutil.copyfileobj(sys.stdin.buffer, copy)
         else:

@@ -49,9 +49,7 @@ def _mixcr(fields: Fields) -> Fields:
 
 
 def _immunoseq(fields: Fields) -> Fields:
-    """The frame tells whether it is productive; a gene that is not resolved is told by its ties, else its family."""
-    frame = fields.pop("_frame", "").lower()
-    fields["productive"] = {"in": "true", "out": "false", "stop": "false"}.get(frame, fields.get("productive", ""))
+    """A gene that is not resolved is told by its ties, else its family."""
     for segment in ("v", "j"):
         calls = [fields.pop(f"_{segment}{kind}", "") for kind in ("", "_gene", "_ties", "_family")]
         fields[f"{segment}_call"] = next((call for call in calls if "-" in call), next(filter(None, calls), ""))
@@ -84,7 +82,7 @@ def _trust4_cells(fields: Fields) -> list[Fields]:
 
 
 def _semicolons(fields: Fields) -> list[Fields]:
-    """Paired tables of immunarch: the chains of a cell stand in one cell of the table, parted by ';'."""
+    """Paired tables of immunarch: the chains of a clonotype stand in one cell of the table, parted by ';'."""
     parts = {name: value.split(";") for name, value in fields.items()}
     count = len(parts.get("junction_aa", [""]))
     if count == 1:
@@ -212,7 +210,7 @@ FORMATS: tuple[Format, ...] = (
                 "locus": ("locus",),
                 "duplicate_count": ("templates", "seqreads", "counttemplatesreads", "counttemplates", "count"),
                 "consensus_count": ("reads", "countreads"),
-                "_frame": ("frametype", "sequencestatus"),
+                "productive": ("frametype", "sequencestatus", "productive"),
                 "_identity": ("bioidentity", "tcrbioidentity"),
             },
         ),
@@ -256,7 +254,6 @@ FORMATS: tuple[Format, ...] = (
         (_all("cdr3aa", "vname", "jname"),),
         (
             {
-                "cell_id": ("barcode",),
                 "locus": ("chain",),
                 "v_call": ("vname",),
                 "j_call": ("jname",),

@@ -78,7 +78,7 @@ def _rows_of(path: str, settings: Labels, dataset: Dataset) -> list[LabelRow]:
         if column not in table.header:
             raise UserError(f"{path}: no column {column!r}{near(column, table.header)}")
     rows: list[LabelRow] = []
-    for line, values, cells in table.dicts():
+    for line, values, cells in table.dicts(words=(settings.column, *dataset.groups.values())):
         if values is None:
             raise UserError(f"{path}: line {line}: the row has {len(cells)} cells, the header {len(table.header)}")
         if settings.id not in values:

@@ -85,10 +85,13 @@ def layout_of(table: Table, columns: dict[str, str] | None = None, name: str = "
     Raises:
         UserError: the format is not known, a column is not there, or no column holds residues.
     """
+    if name.lower() == LONG_TABLE:
+        return _laid_out(Format(LONG_TABLE, (), (LONG,)), table)
     if name != "auto":
         chosen = next((format for format in FORMATS if format.name.lower() == name.lower()), None)
         if chosen is None:
-            raise UserError(f"format: unknown name {name!r}{near(name, [format.name for format in FORMATS])}")
+            names = [LONG_TABLE, *(format.name for format in FORMATS)]
+            raise UserError(f"format: unknown name {name!r}{near(name, names)}")
         return _laid_out(chosen, table)
     if columns:
         return _by_column_map(table, columns)
@@ -145,7 +148,8 @@ _CERTAIN = {"junctionaa", "cdr3aa", "sequenceaa", "sequence"}  # AIRR's own name
 def _hold_residues(values: list[str]) -> bool:
     """Whether most look like residues, and are not a few words over and over."""
     likely = [value for value in values if len(value) >= _SHORTEST and _LIKE_RESIDUES.fullmatch(value)]
-    words = len(values) > 4 and len(set(likely)) <= 2 and max(map(len, likely), default=0) < _SHORT_WORD
+    short = len(values) > 4 and len(set(likely)) <= 2 and max(map(len, likely), default=0) < _SHORT_WORD
+    words = short and not all(_JUNCTION.fullmatch(value.upper()) for value in likely)
     return len(likely) * 2 >= len(values) and not words
 
 
@@ -164,7 +168,7 @@ def _wide(table: Table) -> Layout | None:
             chains.append(ChainColumns(again, {"locus": chain}, "_2"))
             labels.append(f"second {chain}")
     long = _positions(LONG, table)
-    if not chains or {"sequence_aa", "junction_aa", "cdr3_aa", "sequence"} & set(long):
+    if not chains or (len(chains) == 1 and {"sequence_aa", "junction_aa", "cdr3_aa"} & set(long)):
         return None
     shared = {ours: at for ours, at in long.items() if ours in ("receptor_id", "cell_id", "sequence_id", "species")}
     chains = [ChainColumns({**shared, **c.positions}, c.fixed, c.suffix) for c in chains]
@@ -172,9 +176,11 @@ def _wide(table: Table) -> Layout | None:
 
 
 def _by_column_map(table: Table, columns: dict[str, str]) -> Layout:
-    """AIRR names as they are, and ours where ``columns`` says so."""
+    """The usual names, and ours where ``columns`` says so: then nothing else stands for them."""
     at = {name: i for i, name in enumerate(table.header)}
-    shared = {ours: (at[ours],) for ours in (*COLUMNS, "rev_comp") if ours in at}
+    taken = {at[theirs] for theirs in columns.values() if theirs in at}
+    usual = _positions(LONG, table).items()
+    shared = {ours: left for ours, places in usual if (left := tuple(i for i in places if i not in taken))}
     of_chain: dict[str, dict[str, tuple[int, ...]]] = {}
     for ours, theirs in columns.items():
         chain, _, name = ours.rpartition(".")
@@ -184,6 +190,9 @@ def _by_column_map(table: Table, columns: dict[str, str]) -> Layout:
         if theirs not in at:
             raise UserError(f"{table.path}: no column {theirs!r} (columns: {ours}){near(theirs, table.header)}")
         (of_chain.setdefault(chain, {}) if chain else shared)[name] = (at[theirs],)
+    if of_chain:  # what is not said to be of one chain is of the row
+        of_row = set(shared) - {*RESIDUES, "v_call", "j_call", "c_call", "locus"}
+        shared = {ours: places for ours, places in shared.items() if ours in of_row}
     chains = [ChainColumns({**shared, **own}, {"locus": chain}) for chain, own in of_chain.items()]
     chains = chains or [ChainColumns(shared)]
     if not any(name in chain.positions for chain in chains for name in RESIDUES):
@@ -197,15 +206,16 @@ def _by_column_map(table: Table, columns: dict[str, str]) -> Layout:
 def _positions(names: Names, table: Table) -> dict[str, tuple[int, ...]]:
     at = _plain_columns(tuple(table.header))
     found = {ours: tuple(dict.fromkeys(at[name] for name in theirs if name in at)) for ours, theirs in names.items()}
-    return {ours: positions for ours, positions in found.items() if positions}
+    # one column names things: two of them, row by row, would make one receptor of two
+    return {ours: at[:1] if ours in _IDS else at for ours, at in found.items() if at}
+
+
+_IDS = ("receptor_id", "cell_id", "sequence_id")
 
 
 @lru_cache(maxsize=8)
 def _plain_columns(header: tuple[str, ...]) -> dict[str, int]:
-    at: dict[str, int] = {}
-    for i, column in enumerate(header):
-        at.setdefault(plain(column), i)
-    return at
+    return {plain(column): i for i, column in reversed(list(enumerate(header)))}
 
 
 def _used(chains, table: Table, labels: list[str] | None = None) -> dict[str, list[str]]:

@@ -127,14 +127,14 @@ def _status(dataset: Dataset, receptor: np.ndarray, kind: np.ndarray, counted: n
     mixed = (counts @ of_pair > 0).sum(axis=1) > 1
     return np.select(
         [
-            mixed,
             (vj > 2) | (vdj > 2),
+            mixed,
             (vj == 2) & (vdj == 2),
             (vj == 2) & (vdj == 1),
             (vj == 1) & (vdj == 2),
             (vj == 1) & (vdj == 1),
             vdj == 0,
         ],
-        ["ambiguous", "multichain", "two full chains", "extra VJ", "extra VDJ", "single pair", "orphan VJ"],
+        ["multichain", "ambiguous", "two full chains", "extra VJ", "extra VDJ", "single pair", "orphan VJ"],
         "orphan VDJ",
     ).astype(object)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -13,7 +13,7 @@ from airrformer.config import Dataset
 from airrformer.errors import UserError
 from airrformer.parse.columns import KNOWN, RESIDUES, plain
 from airrformer.parse.fasta import FastaRecord, HeaderTemplate, SeenIds, first_word, read_fasta, read_fastq
-from airrformer.parse.files import STDIN, Source, is_missing, real_path
+from airrformer.parse.files import STDIN, Source, is_missing, is_missing_word, real_path, shown
 from airrformer.parse.h5ad import read_h5ad
 from airrformer.parse.layouts import Layout, layout_of, with_header, with_residues
 from airrformer.parse.table import SEPARATORS, Table, read_table
@@ -22,7 +22,8 @@ from airrformer.parse.table import SEPARATORS, Table, read_table
 SAMPLE = 10_000
 
 _NEEDED = ("v_call", "j_call", "receptor_id", "cell_id")
-_GENE_IN_HEADER = re.compile(r"\b((?:TR[ABGD]|IG[HKL])[VJ]\d\S*)")
+# A gene, or several of its kind: IGHV3-66*01,IGHV3-66*04
+_GENE_IN_HEADER = re.compile(r"(?<![\w/-])((TR[ABGD]|IG[HKL])([VJ])\d[\w/.*-]*(?:,\2\3\d[\w/.*-]*)*)")
 
 
 @dataclass(slots=True)
@@ -96,9 +97,18 @@ def read_records(path: str, dataset: Dataset, any_header: bool = False) -> Input
         return _from_h5ad(path, dataset)
     source = Source(path)
     kind = _kind_of(source)
+    _check_format(source.path, kind, dataset)
     if kind == "table":
         return _from_table(source, dataset, any_header)
     return _from_fasta(source, kind, dataset, any_header)
+
+
+def _check_format(path: str, kind: str, dataset: Dataset) -> None:
+    """Raise ``UserError`` where the file is not of the kind that the dataset says it is."""
+    declared = dataset.format
+    of_records = declared.upper() if declared.upper() in ("FASTA", "FASTQ") else "table"
+    if declared != "auto" and of_records != kind:
+        raise UserError(f"{path}: a {kind} file, but the format is said to be {declared}; say auto, or the right one")
 
 
 def _is_hdf5(path: str) -> bool:
@@ -187,10 +197,10 @@ def _fasta_records(
             fields.update((ours, value) for ours, value in found.items() if not is_missing(value))
             receptor_id = fields.get("receptor_id") or fields.get("cell_id") or name
         elif len(name) < len(header):
-            for gene in _GENE_IN_HEADER.findall(header[len(name) :]):
-                fields.setdefault("v_call" if gene[3] == "V" else "j_call", gene)
+            for gene, _, segment in _GENE_IN_HEADER.findall(header[len(name) :]):
+                fields.setdefault("v_call" if segment == "V" else "j_call", gene)
         if not new and rename:
-            receptor_id = f"{receptor_id}_{seen.count(header if whole else name)}"
+            receptor_id = seen.rename(receptor_id)
         yield Record(path, line, name, receptor_id, fields)
     if rename:
         source.notes += seen.renamed()
@@ -203,7 +213,8 @@ def _fasta_records(
 
 def _from_table(source: Source, dataset: Dataset, any_header: bool) -> Input:
     table = read_table(source)
-    table = with_header(table) or table
+    headed = with_header(table)
+    table = headed or table
     notes = table.notes
     columns = dataset.columns
     try:
@@ -213,13 +224,17 @@ def _from_table(source: Source, dataset: Dataset, any_header: bool) -> Input:
             raise
         layout = layout_of(table)
         notes.append(f"{source.path}: has not the columns of the dataset; read as {layout.name}")
+    if headed:
+        layout = replace(layout, name="OLGA")
     rows = table.rows
-    head = list(itertools.islice(rows, SAMPLE))
+    extra = _extra_columns(table, dataset)
+    used = {i for chain in layout.chains for places in chain.positions.values() for i in places} | {i for _, i in extra}
+    head = [(line, _lean(cells, used, table.header)) for line, cells in itertools.islice(rows, SAMPLE)]
     if not head:
         raise UserError(f"{source.path}: the table has a header and no rows")
     sample = [cells for _, cells in head]
     layout = with_residues(layout, table, sample)
-    extra = _extra_columns(table, dataset)
+    unique = [Path(file).name for file in dataset.files].count(Path(source.path).name) < 2
     identity = _identity(layout, sample)
     if identity is None:
         notes.append(
@@ -227,9 +242,14 @@ def _from_table(source: Source, dataset: Dataset, any_header: bool) -> Input:
             "receptor, its id the file's name and the line; name a column under columns if there is one"
         )
     source.notes, notes[:0] = notes, source.notes  # one list, which the readers below add to
-    records = _table_records(table, itertools.chain(head, rows), layout, identity, extra)
+    records = _table_records(table, itertools.chain(head, rows), layout, identity, extra, unique)
     first = [{ours: table.header[at[0]] for ours, at in chain.positions.items()} for chain in layout.chains]
     return Input(source.path, layout.name, records, layout.used, first, source.notes, source)
+
+
+def _lean(cells: list[str], used: set[int], header: list[str]) -> list[str]:
+    """A row without what is not used, which may be most of it: thousands of rows are held to tell what a file is."""
+    return cells if cells == header else [cell if i in used else "" for i, cell in enumerate(cells)]
 
 
 def _identity(layout: Layout, sample: list[list[str]]) -> str | None:
@@ -269,15 +289,20 @@ def _table_records(
     layout: Layout,
     identity: str | None,
     extra: list[tuple[str, int]],
+    unique: bool,
 ) -> Iterator[Record | Rejection]:
     path, width = table.path, len(table.header)
-    name = Path(path).name
+    name = Path(path).name if unique else path
     species = {"species": table.metadata["Species"]} if "Species" in table.metadata else {}
     plans = [(list(chain.positions.items()), {**species, **chain.fixed}, chain.suffix) for chain in layout.chains]
     wide = len(plans) > 1
     needed = max(_last_needed(dict(positions)) for positions, _, _ in plans)
-    short = 0
+    short, repeated = 0, 0
+    line_of: dict[str, int] = {}
     for line, cells in rows:
+        if cells == table.header:
+            yield Rejection(path, line, f"{name}:{line}", "the header again", "\t".join(cells))
+            continue
         if needed < len(cells) < width:
             short += 1
             cells = cells + [""] * (width - len(cells))
@@ -302,7 +327,8 @@ def _table_records(
         if not found:
             yield Rejection(path, line, _any_id(cells, plans) or f"{name}:{line}", "no sequence")
             continue
-        also = {column: value for column, i in extra if not is_missing(value := cells[i].strip())} if extra else None
+        words = ((column, cells[i].strip()) for column, i in extra)
+        also = {column: word for column, word in words if not is_missing_word(word)} if extra else None
         for fields, suffix, slot in found:
             receptor_id = fields.get(identity) if identity else f"{name}:{line}"
             if receptor_id is None and layout.rows_may_lack_id:
@@ -311,7 +337,13 @@ def _table_records(
             if receptor_id is None:
                 yield Rejection(path, line, record_id, f"no {identity}")
                 continue
+            # an id that is there twice after all is none: the row is a receptor of its own
+            if identity == "sequence_id" and line_of.setdefault(receptor_id, line) != line:
+                repeated += 1
+                receptor_id = f"{name}:{line}"
             yield Record(path, line, record_id, receptor_id + suffix, fields, slot, also)
+    if repeated:
+        table.notes.append(f"{path}: {repeated:,} rows repeat a sequence_id; each is a receptor named by file and line")
     if short:
         table.notes.append(f"{path}: {short:,} rows are shorter than the header; what they lack is not needed")
 
@@ -339,8 +371,8 @@ def _from_h5ad(path: str, dataset: Dataset) -> Input:
             cell = fields.get("cell_id", "")
             also = {name: fields[name] for name in asked if name in fields} or None
             if not any(name in fields for name in (*RESIDUES, "locus", "v_call", "j_call")):
-                yield Rejection(path, row, cell, "cell without a receptor")
+                yield Rejection(shown(path), row, cell, "cell without a receptor")
             else:
-                yield Record(path, row, fields.get("sequence_id", cell), cell, fields, extra=also)
+                yield Record(shown(path), row, fields.get("sequence_id", cell), cell, fields, extra=also)
 
-    return Input(path, "AnnData", records())
+    return Input(shown(path), "AnnData", records())

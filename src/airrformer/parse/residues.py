@@ -66,6 +66,9 @@ def clean_residues(text: str | None, strict: bool = False) -> Cleaned:
     if text is None or is_missing(text):
         raise Rejected("no sequence", text or "")
     sequence = "".join(text.split())
+    if not sequence.isascii():  # before upper case, which would make S of the long s and SS of sharp s
+        position, letter = next((i, a) for i, a in enumerate(sequence, start=1) if not a.isascii())
+        raise Rejected(f"illegal character {letter!r} at position {position}", text)
     changes: Counter[str] = Counter()
     if sequence != sequence.upper():
         changes["lower-case letters"] = sum(letter.islower() for letter in sequence)

@@ -12,11 +12,12 @@ from typing import Literal
 
 from airrformer.config import Dataset
 from airrformer.errors import UserError
-from airrformer.parse.nucleotides import MINIMUM_LETTERS, letters_of, looks_like_nucleotides
+from airrformer.parse.nucleotides import MINIMUM_LETTERS, letters_of, looks_like_nucleotides, translate
 from airrformer.parse.records import Input, Record
-from airrformer.parse.residues import SHORTEST_DOMAIN
+from airrformer.parse.residues import SHORTEST_DOMAIN, Rejected
 from airrformer.receptors.genes import HUMAN, MOUSE, species_name, standardise
 
+_LETTERS = ("sequence", "sequence_aa", "junction_aa", "cdr3_aa")
 _TOLD = ("v_call", "j_call", "junction_aa", "cdr3_aa")
 _LOOKED_AT = 1000  # records whose letters are looked at one by one
 Molecule = Literal["protein", "nucleotide"]
@@ -87,13 +88,15 @@ class Facts:
 def survey(opened: Input, sample: list[Record], dataset: Dataset) -> Facts:
     """Tell what a file holds by its first records.
 
-    Raises ``UserError`` where the molecule is not what was declared, or one column mixes junctions and CDR3s.
+    Raises ``UserError`` where the molecule is not what was declared.
     """
     path, notes = opened.path, []
-    molecules = {name: _molecule(path, sample, name, dataset.molecule, notes) for name in ("sequence", "sequence_aa")}
+    molecules = {name: _molecule(path, sample, name, dataset.molecule, notes) for name in _LETTERS}
     columns = opened.columns or [{}]
     anchors = {
-        (name, slot): _anchors(path, sample, name, slot, columns[slot].get(name, name), dataset.cdr3_anchors)
+        (name, slot): _anchors(
+            path, sample, name, slot, columns[slot].get(name, name), dataset.cdr3_anchors, molecules[name]
+        )
         for name in ("junction_aa", "cdr3_aa")
         for slot in range(len(columns))
     }
@@ -107,7 +110,7 @@ def survey(opened: Input, sample: list[Record], dataset: Dataset) -> Facts:
         species=species,
         anchors=anchors,
         with_junctions=bool(given & {"junction_aa", "cdr3_aa"}),
-        bare_anchored=_bare_anchored(sample),
+        bare_anchored=_bare_anchored(sample, molecules),
         with_genes={"v_call", "j_call"} <= given,
         present={_source(record, molecules) for record in sample},
         notes=notes,
@@ -136,11 +139,13 @@ def _species(sample: list[Record], dataset: Dataset) -> str:
     return MOUSE if known(MOUSE) > known(HUMAN) + 0.1 * calls.total() else HUMAN
 
 
-def _anchors(path: str, sample: list[Record], name: str, slot: int, column: str, declared: str) -> Anchors:
+def _anchors(
+    path: str, sample: list[Record], name: str, slot: int, column: str, declared: str, molecule: Molecule
+) -> Anchors:
     """``junction_aa`` is taken at its word unless it clearly has no anchors (AIRR: with them); ``cdr3_aa`` is without
     them in AIRR, but many programs write junctions there."""
     held = [record for record in sample if record.slot == slot and name in record.fields]
-    values = [record.fields[name].upper() for record in held]
+    values = [_as_residues(record.fields[name], molecule) for record in held]
     if declared != "auto":
         return Anchors(path, column, {"with": True, "without": False, "each": None}[declared])
     junction = name == "junction_aa"
@@ -155,11 +160,22 @@ def _anchors(path: str, sample: list[Record], name: str, slot: int, column: str,
     return Anchors(path, column, junction)
 
 
-def _bare_anchored(sample: list[Record]) -> bool:
+def _bare_anchored(sample: list[Record], molecules: dict[str, Molecule]) -> bool:
     """Whether at least half of the short sequences run from C to F or W."""
-    texts = [record.fields.get("sequence") or record.fields.get("sequence_aa") or "" for record in sample]
-    short = [text.upper() for text in texts if 0 < len(text) < SHORTEST_DOMAIN]
+    held = [(name, record.fields[name]) for record in sample for name in _LETTERS[:2] if name in record.fields]
+    texts = [_as_residues(text, molecules[name]) for name, text in held if len(text) < 3 * SHORTEST_DOMAIN]
+    short = [text for text in texts if 0 < len(text) < SHORTEST_DOMAIN]
     return sum(text.startswith("C") and text.endswith(("F", "W")) for text in short) * 2 >= len(short)
+
+
+def _as_residues(text: str, molecule: Molecule) -> str:
+    """Residues in upper case, of nucleotides in frame 1; empty where there is no translation."""
+    if molecule == "protein":
+        return text.upper()
+    try:
+        return translate(text, frames=(1,)).sequence
+    except Rejected:
+        return ""
 
 
 def _molecule(path: str, sample: list[Record], name: str, declared: str, notes: list[str]) -> Molecule:
@@ -168,6 +184,8 @@ def _molecule(path: str, sample: list[Record], name: str, declared: str, notes: 
     nucleotides, letters = looks_like_nucleotides(record.fields[name] for record in held)
     if not held:
         return "protein"
+    if name not in _LETTERS[:2]:  # what is declared is what the chains are
+        declared = "auto"
     if declared == "protein":
         if nucleotides and letters >= MINIMUM_LETTERS and name == "sequence":
             raise UserError(
@@ -184,6 +202,8 @@ def _molecule(path: str, sample: list[Record], name: str, declared: str, notes: 
                 f"holds {letters_of(odd[0].fields[name])[:20]!r}; say molecule: protein or auto"
             )
         return "nucleotide"
+    if nucleotides and letters < MINIMUM_LETTERS and name not in _LETTERS[:2]:
+        return "protein"
     if nucleotides and letters < MINIMUM_LETTERS:
         notes.append(
             f"{path}: all letters could be nucleotides, but {letters} are too few to tell: kept as residues; "
@@ -195,4 +215,4 @@ def _molecule(path: str, sample: list[Record], name: str, declared: str, notes: 
     # one odd record (a protein among reads, or a typing error) does not change what the file is
     some = held[:_LOOKED_AT]
     fits = sum(looks_like_nucleotides([record.fields[name]])[0] for record in some)
-    return "nucleotide" if fits > 0.9 * len(some) else "protein"
+    return "nucleotide" if 2 * fits > len(some) else "protein"

@@ -6,11 +6,12 @@ import csv
 import difflib
 import itertools
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from airrformer.errors import UserError
-from airrformer.parse.files import Source, is_missing
+from airrformer.parse.files import Source, is_missing, is_missing_word
 
 csv.field_size_limit(1 << 26)
 
@@ -33,14 +34,22 @@ class Table:
     metadata: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
-    def dicts(self) -> Iterator[tuple[int, dict[str, str] | None, list[str]]]:
-        """(line, column -> value without the missing ones, cells); None for the values of a ragged row."""
+    def dicts(self, words: Sequence[str] = ()) -> Iterator[tuple[int, dict[str, str] | None, list[str]]]:
+        """(line, column -> value without the missing ones, cells); None for the values of a ragged row.
+
+        ``words``: columns that hold words of any kind, such as labels: ``-`` is one of them.
+        """
         for line, cells in self.rows:
             if len(cells) != len(self.header):
                 yield line, None, cells
             else:
                 named = zip(self.header, cells)
-                yield line, {name: value.strip() for name, value in named if name and not is_missing(value)}, cells
+                values = {
+                    name: value.strip()
+                    for name, value in named
+                    if name and not (is_missing_word(value) if name in words else is_missing(value))
+                }
+                yield line, values, cells
 
 
 def read_table(source: Source) -> Table:
@@ -72,11 +81,17 @@ def read_table(source: Source) -> Table:
     start = [first] if first else []
     start += itertools.islice(rows, 4)
     notes = []
-    if len(start) > 1 and all(len(cells) == len(header) + 1 and cells[-1].strip() for _, cells in start):
+    longer = len(start) > 1 and all(len(cells) == len(header) + 1 and cells[-1].strip() for _, cells in start)
+    if longer and separator == ",":
+        # R writes row names without a header for them, but a decimal comma makes one cell more too
+        raise UserError(
+            f"{source.path}: line {start[0][0]}: rows have one cell more than the header; is there a comma in a "
+            "number, or a name missing in the header?"
+        )
+    if longer:
         notes.append(f"{source.path}: rows have one cell more than the header; the first is taken as the row's name")
         header.insert(0, "")
-    named = [name for name in header if name]
-    repeated = sorted({name for name in named if named.count(name) > 1})
+    repeated = sorted(name for name, count in Counter(header).items() if name and count > 1)
     if repeated:
         raise UserError(f"{source.path}: column {repeated[0]!r} occurs twice in the header")
     rows = _trimmed(itertools.chain(start, rows), len(header))

@@ -28,7 +28,7 @@ _NUMBERS = 6  # in a name, of which tidytcells tries all with and without a "-1"
 _NO_GENE = {"", "x", "na", "nan", "none", "null", "no data", "unresolved", "unknown", ".", "-"}
 
 # TRBV6-2*01,TRBV6-3*01; Homsap IGHV3-23*01 F, or Homsap IGHV3-23D*01 F
-_SEPARATORS = re.compile(r"\s*(?:,\s*or\s+|[,;|]|\s+or\s+)\s*", re.IGNORECASE)
+_SEPARATORS = re.compile(r"\s*(?:,\s*or\s+|[,;|&]|\s+or\s+|/(?=(?:TCR|TR|IG)[A-Z]))\s*", re.IGNORECASE)
 # TRBV12-3/12-4, but not the slash of /DV4 or /OR9-2
 _SLASH = re.compile(r"/(?!-?(?:DV|OR))", re.IGNORECASE)
 _BEFORE = re.compile(r"([A-Za-z][A-Za-z. ]*?)\s+(?=(?:TR|IG)[A-Z])")  # IMGT's "Homsap "
@@ -36,6 +36,7 @@ _AFTER = re.compile(r"(?:\s+[(\[]?(?:F|P|ORF)[)\]]?)?(?:\s*\(see comment\))?$") 
 _SPECIES_AFTER = re.compile(r"\s*\(([A-Za-z ]+)\)$")  # CoV-AbDab's "IGHV3-30 (Human)"
 _SCORE = re.compile(r"\((\d+(?:\.\d+)?)\)$")  # MiXCR's "TRBV12-3*00(1234.5)"
 _COLON = re.compile(r":(\d\d)$")  # TRBV19:01
+_ALLELE = re.compile(r"\w{1,9}")
 _GENE = re.compile(r"(?:(?:TCR|TR|IG)[A-Z]|[ABDGHKL][VDJ])[A-Z0-9()/._ -]{0,30}", re.IGNORECASE)
 
 # Arden's nomenclature (1995), TCRAV7S2, BV17S1A1T, and the serological one, Va7.2, Vb8.1: other numbers than IMGT's.
@@ -212,6 +213,8 @@ def _read(part: str, receptor: str | None, species: str) -> list[_Found]:
     score = float(scored[1]) if scored else None
     name, _, allele = _COLON.sub(r"*\1", part[: scored.start()] if scored else part).strip().partition("*")
     allele = allele.strip("0") and allele  # 00 is MiXCR's word for an allele that it does not tell
+    if allele and not _ALLELE.fullmatch(allele):
+        raise _NotAGene(f"gene {part} is not known")
     if species not in _PLAIN:
         return [_Found(name, allele or None, score, (f"gene {name} was not checked: no genes of {species} are known",))]
     try:

@@ -107,6 +107,8 @@ def _of_call(
     found = standardise(call, None, species)
     if found.symbol is None:
         return found.note or f"no {segment} gene given"
+    if species not in (HUMAN, MOUSE):
+        return f"no genes of {species} are known"
     germlines = []
     for symbol in found.symbol.split(","):
         gene = symbol.split("*")[0]

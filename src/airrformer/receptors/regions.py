@@ -400,7 +400,7 @@ def outside(sequence_aa: str, bounds: Bounds, locus: str | None = None) -> Outsi
     >>> found.leader, found.constant
     (True, 'TRBC')
     """
-    start, end = _domain(bounds)
+    start, end = _domain(sequence_aa, bounds)
     before, after = sequence_aa[:start], sequence_aa[end:]
     leader = before.startswith("M") and _LEADER[0] <= len(before) <= _LEADER[1]
     return Outside(before, after, leader, _constant(after, locus))
@@ -427,12 +427,14 @@ def _begins_like(after: str, start: str) -> bool:
 def cut(sequence_aa: str, bounds: Bounds) -> tuple[str, Bounds]:
     """The V domain alone, and its bounds.
 
-    >>> cut("MKAAACCCF", {"fwr3": (2, 6), "cdr3": (6, 8)})
-    ('AAACCC', {'fwr3': (0, 4), 'cdr3': (4, 6)})
+    >>> cut("MKAAACCCF", {"fwr1": (2, 6), "cdr1": (6, 8)})
+    ('AAACCCF', {'fwr1': (0, 4), 'cdr1': (4, 6)})
     """
-    start, end = _domain(bounds)
+    start, end = _domain(sequence_aa, bounds)
     return sequence_aa[start:end], {region: (a - start, b - start) for region, (a, b) in bounds.items()}
 
 
-def _domain(bounds: Bounds) -> tuple[int, int]:
-    return min(start for start, _ in bounds.values()), max(end for _, end in bounds.values())
+def _domain(sequence_aa: str, bounds: Bounds) -> tuple[int, int]:
+    """Where the V domain starts and ends; a sequence that begins or stops within it has nothing on that side."""
+    start = bounds["fwr1"][0] if "fwr1" in bounds else 0
+    return start, bounds["fwr4"][1] if "fwr4" in bounds else len(sequence_aa)
