@@ -139,6 +139,12 @@ def test_a_pipe_is_read_twice(tmp_path):
     writer.join()
 
 
+def test_files_that_were_put_together(read, records_of):
+    assert records_of(b">a\nCASSF\n\xef\xbb\xbf>b\nCASSLF\n") == [("a", "CASSF"), ("b", "CASSLF")]
+    with pytest.raises(UserError, match="line 2: '>' within a line of letters; are two files put together"):
+        read(">a\nCASSF>b\nCASSLF\n")
+
+
 def test_a_genome_is_refused(read):
     with pytest.raises(UserError, match="line 1: 'chr1' has more than 50,000 letters"):
         read(">chr1 x\n" + "ACGT\n" * 25_001)
