@@ -75,8 +75,8 @@ def read_fasta(source: Source) -> Iterator[FastaRecord]:
             pieces.append(line if line.isalpha() else "".join(line.split()))
             if ">" in line and "<" not in line:
                 raise UserError(
-                    f"{source.path}: line {number}: '>' within a line of letters; are two files put together without an "
-                    "end of line between them?"
+                    f"{source.path}: line {number}: '>' within a line of letters; are two files put together without "
+                    "an end of line between them?"
                 )
             letters += len(line)
             if letters > _MOST_LETTERS:

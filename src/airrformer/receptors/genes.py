@@ -63,10 +63,6 @@ class GeneCall:
     note: str | None = None
     why: str | None = None
 
-    @property
-    def ambiguous(self) -> bool:
-        return self.symbol is not None and "," in self.symbol
-
 
 class _NotAGene(Exception):
     """With the reason."""

@@ -86,10 +86,6 @@ def germline_j(j_call: str, species: str = HUMAN) -> GermlineJ:
     return found
 
 
-def has_germline_v(v_call: str, species: str = HUMAN) -> bool:
-    return isinstance(_germline_v(v_call, species), GermlineV)
-
-
 @lru_cache(maxsize=10_000)
 def _germline_v(v_call: str, species: str) -> GermlineV | str:
     return _of_call(v_call, "V", species, _v_of_allele, "complete germline residues")
