@@ -294,9 +294,7 @@ def _table_records(
     path, width = table.path, len(table.header)
     name = Path(path).name if unique else path
     species = {"species": table.metadata["Species"]} if "Species" in table.metadata else {}
-    plans = [(list(chain.positions.items()), {**species, **chain.fixed}, chain.suffix) for chain in layout.chains]
-    wide = len(plans) > 1
-    needed = max(_last_needed(dict(positions)) for positions, _, _ in plans)
+    needed = max(_last_needed(chain.positions) for chain in layout.chains)
     short, repeated = 0, 0
     line_of: dict[str, int] = {}
     for line, cells in rows:
@@ -308,28 +306,15 @@ def _table_records(
             cells = cells + [""] * (width - len(cells))
         if len(cells) != width:
             reason = f"row has {len(cells)} cells, the header {width}"
-            yield Rejection(path, line, _any_id(cells, plans) or f"{name}:{line}", reason, "\t".join(cells))
+            yield Rejection(path, line, _any_id(cells, layout) or f"{name}:{line}", reason, "\t".join(cells))
             continue
-        found: list[tuple[dict[str, str], str, int]] = []
-        for slot, (positions, fixed, suffix) in enumerate(plans):
-            fields = dict(fixed)
-            for ours, places in positions:
-                for i in places:
-                    if not is_missing(value := cells[i]):
-                        fields[ours] = value.strip()
-                        break
-            if layout.adapt:
-                fields = layout.adapt(fields)
-            if layout.split:
-                found += [(part, suffix, slot) for part in layout.split(fields)]
-            elif not wide or any(residues in fields for residues in RESIDUES):
-                found.append((fields, suffix, slot))
+        found = _chains_of_row(cells, layout, species)
         if not found:
-            yield Rejection(path, line, _any_id(cells, plans) or f"{name}:{line}", "no sequence")
+            yield Rejection(path, line, _any_id(cells, layout) or f"{name}:{line}", "no sequence")
             continue
         words = ((column, cells[i].strip()) for column, i in extra)
         also = {column: word for column, word in words if not is_missing_word(word)} if extra else None
-        for fields, suffix, slot in found:
+        for slot, fields in found:
             receptor_id = fields.get(identity) if identity else f"{name}:{line}"
             if receptor_id is None and layout.rows_may_lack_id:
                 receptor_id = f"{name}:{line}"
@@ -341,7 +326,7 @@ def _table_records(
             if identity == "sequence_id" and line_of.setdefault(receptor_id, line) != line:
                 repeated += 1
                 receptor_id = f"{name}:{line}"
-            yield Record(path, line, record_id, receptor_id + suffix, fields, slot, also)
+            yield Record(path, line, record_id, receptor_id + layout.chains[slot].suffix, fields, slot, also)
     if repeated:
         table.notes.append(f"{path}: {repeated:,} rows repeat a sequence_id; each is a receptor named by file and line")
     if short:
@@ -354,8 +339,27 @@ def _last_needed(positions: dict[str, tuple[int, ...]]) -> int:
     return max([first_residues, *(i for name in _NEEDED for i in positions.get(name, ()))])
 
 
-def _any_id(cells: list[str], plans) -> str | None:
-    places = dict(plans[0][0])
+def _chains_of_row(cells: list[str], layout: Layout, species: dict[str, str]) -> list[tuple[int, dict[str, str]]]:
+    """(slot, fields) of each chain of a row; in a row with a column for each chain those that are there."""
+    found: list[tuple[int, dict[str, str]]] = []
+    for slot, chain in enumerate(layout.chains):
+        fields = {**species, **chain.fixed}
+        for ours, places in chain.positions.items():
+            for i in places:
+                if not is_missing(value := cells[i]):
+                    fields[ours] = value.strip()
+                    break
+        if layout.adapt:
+            fields = layout.adapt(fields)
+        if layout.split:
+            found += [(slot, part) for part in layout.split(fields)]
+        elif len(layout.chains) == 1 or any(residues in fields for residues in RESIDUES):
+            found.append((slot, fields))
+    return found
+
+
+def _any_id(cells: list[str], layout: Layout) -> str | None:
+    places = layout.chains[0].positions
     ids = (_first_value(cells, places.get(name, ())) for name in ("receptor_id", "cell_id", "sequence_id"))
     return next(filter(None, ids), None)
 
