@@ -108,7 +108,7 @@ def test_wrong_use_exits_with_2(config, monkeypatch, arguments, message):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["parse", "none.fasta", "--output", "out"], "there is no file 'none.fasta'"),
+        (["parse", "none.fasta", "--output", "out"], "'none.fasta': there is no such file"),
         (["parse", "a.fasta", "--chains", "TRX", "--output", "out"], "'TRX'"),
         (["parse", "a.fasta", "--labels", "none.tsv", "--output", "out"], "there is no file 'none.tsv'"),
         (["parse", "--config", "none.yaml", "--dataset", "tcr", "--output", "out"], "none.yaml: cannot read"),
@@ -128,7 +128,10 @@ def test_wrong_use_exits_with_2(config, monkeypatch, arguments, message):
         (["weights", "fetch", "esm3"], "no published encoder 'esm3'"),
         (["weights", "convert", "a.fasta", "--name", "esm3", "--output", "out"], "no published encoder 'esm3'"),
         (["predict", "--model", "none", "--input", "a.fasta", "--output", "out/a.tsv"], "none"),
-        (["parse", "a.fasta", "--output", "a.fasta/out"], "a.fasta/out/chains.parquet: cannot be written"),
+        (
+            ["parse", "a.fasta", "--chains", "TRB", "--output", "a.fasta/out"],
+            "a.fasta/out/chains.parquet: cannot be written",
+        ),
         (["explain", "map", "--config", "config.yaml", "--dataset", "tcr", "--encoder", "blosum62"], "no such file"),
     ],
     ids=lambda value: " ".join(value)[:60] if isinstance(value, list) else "",

@@ -440,6 +440,13 @@ def test_a_chain_without_its_j_gene_ends_its_cdr3_as_given(parsed):
     assert lone.numbered[0] and lone.fwr3_end[0] == short.rindex("ARDYYG")
 
 
+def test_a_mutated_f118_is_one(parsed):
+    # the light chain of VRC26.14, whose F118 is an isoleucine
+    chain = rebuild_chain("IGLV1-51*01", "CGTWDNSLNSSPLI", "IGLJ1*01").sequence_aa
+    found = parsed(f">a\n{chain}\n", receptor="antibody", chains=["light"]).chains
+    assert found.cdr3_aa[0] == "GTWDNSLNSSPL" and "ends with I, not F/W118" in found.note[0]
+
+
 def test_a_stop_within_a_junction_is_not_productive(parsed):
     found = parsed("id\tjunction_aa\na\tCASSQSY*\nb\tCASSF*\n")
     assert reasons(found) == {"a": "not productive: a stop in the junction"} and list(found.chains.junction_aa) == [

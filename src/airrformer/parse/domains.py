@@ -14,8 +14,9 @@ from airrformer.receptors.germlines import anchor_notes
 from airrformer.receptors.numbering import Numbering
 from airrformer.receptors.regions import bare_cdr3, bounds_from_genes, bounds_from_germlines, junction_of, number_chains
 
-# Where FWR4 begins: F/W118 in its motif, C118 of TRAJ35, or F/W118 at the end of the sequence.
-_FWR4 = re.compile(r"[FWCL]G.G|[FW][GA].[GN]|[FW].{0,3}$|[FW]G")
+# Where FWR4 begins: F/W118 in its motif or at the end of the sequence, C118 of TRAJ35, or, in antibodies that are much
+# mutated, any residue before the rest of the motif.
+_FWR4 = re.compile(r"[FW]G|[FW][GA].[GN]|[FW].{0,3}$|.G.G|...GT")
 UNDECIDED = "would be numbered"
 _UNDECIDED = Numbering(None, {}, 0, UNDECIDED)
 
