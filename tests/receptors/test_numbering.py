@@ -53,7 +53,7 @@ def warnings(caplog):
         ("KKLLLSDSGFYLCDYIGFGQGTRLTVV" * 9, "more than 8 V domains, or parts of them, in one sequence"),
         (NO_DOMAIN, "no V domain found"),
         (TRB[:85], "the V domain ends before its CDR3"),
-        ("A" * (LONGEST + 1), "2001 residues; at most 2000 are numbered"),
+        ("A" * (LONGEST + 1), "1001 residues; at most 1000 are numbered"),
         (TRB[:50] + "*" + TRB[50:], "'*' is no residue that can be numbered"),
         (TRB.lower(), "'a' is no residue that can be numbered"),
         (TRB[:50] + " " + TRB[50:], "' ' is no residue that can be numbered"),

@@ -148,10 +148,10 @@ class SeenIds:
         self._repeated.setdefault(name, [first]).append(this)
         return False
 
-    def rename(self, name: str) -> str:
-        """A new id for a record whose id has been there: id_2, or the next that is free."""
+    def rename(self, name: str, receptor_id: str) -> str:
+        """A new id for the receptor of a record whose ``name`` has been there: id_2, or the next that is free."""
         number = len(self._repeated[name])
-        while (new := f"{name}_{number}") in self._first:
+        while (new := f"{receptor_id}_{number}") in self._first:
             number += 1
         self._first[new] = 0  # on no line of the file
         return new

@@ -132,7 +132,7 @@ def _kind_of(source: Source) -> Literal["FASTA", "FASTQ", "table"]:
         return "FASTA"
     if first.startswith("@") and any(line.startswith("+") for line in content[2:]):
         return "FASTQ"
-    if first[0] in "[{" and not (first[0] == "{" and len(content) > 1 and "," in content[1]):
+    if first.startswith(("[", "{")) and not (first[0] == "{" and len(content) > 1 and "," in content[1]):
         raise UserError(f"{source.path}: JSON is not read; give the table (CSV or TSV) of the same records")
     marks = [mark for mark in SEPARATORS if mark in first]
     if marks and not (headers and not any(mark in headers[0] for mark in marks)):
@@ -200,7 +200,7 @@ def _fasta_records(
             for gene, _, segment in _GENE_IN_HEADER.findall(header[len(name) :]):
                 fields.setdefault("v_call" if segment == "V" else "j_call", gene)
         if not new and rename:
-            receptor_id = seen.rename(receptor_id)
+            receptor_id = seen.rename(header if whole else name, receptor_id)
         yield Record(path, line, name, receptor_id, fields)
     if rename:
         source.notes += seen.renamed()

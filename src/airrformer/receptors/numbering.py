@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 # written before are then not read.
 RULES = 1
 
-LONGEST = 2000  # residues; beyond it anarcism may take minutes where there are parts of a V domain
+LONGEST = 1000  # residues; beyond it anarcism may take minutes where there are parts of a V domain
 # J motifs, and with them parts of V domains, in one sequence: each makes anarcism slower, with fifty it does not end.
 MOST_MOTIFS = 8
 _LETTERS = frozenset("ACDEFGHIKLMNPQRSTVWYX")
