@@ -127,7 +127,7 @@ def _tab_rows(lines: Iterator[str]) -> Iterator[tuple[int, list[str]]]:
     """
     width = 0
     for number, line in enumerate(lines, start=1):
-        if not line.strip(_BLANK):
+        if not line.strip():
             continue
         cells = line.split("\t")
         if '"' in line:
