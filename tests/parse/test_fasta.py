@@ -86,6 +86,7 @@ def test_other_text_before_the_first_header_names_the_line(read):
     [
         ("CASSF\n", r"a.fasta: no FASTA header .* 'CASSF'"),
         ("CASSF\nCASSLF\n", r"a.fasta: no FASTA header .* 'CASSF'"),
+        ("#>a\n#CASSF\n", "a.fasta: no record is found; the file has nothing but comments"),
         ("KKKK\n>a\nCASSF\n", "line 1: text before the first header: 'KKKK'"),
         ('[{"barcode": "a", "cdr3": "CASSF"}]\n', "JSON is not read"),
     ],

@@ -153,6 +153,8 @@ def _kind_of(source: Source) -> Literal["FASTA", "FASTQ", "table"]:
 def _from_fasta(source: Source, kind: str, dataset: Dataset, any_header: bool) -> Input:
     records = read_fastq(source) if kind == "FASTQ" else read_fasta(source)
     head = list(itertools.islice(records, SAMPLE))
+    if not head:
+        raise UserError(f"{source.path}: no record is found; the file has nothing but comments and blank lines")
     template = HeaderTemplate(dataset.id) if dataset.id else None
     if template and not any(template.fields_of(record.header) for record in head):
         if not any_header:
