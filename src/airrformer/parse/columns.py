@@ -63,7 +63,7 @@ LONG: Names = {
     "j_call": (*AIRR["j_call"], "jgene", "jsegm", "jsegment", "jgenename", "j", "jregion", "trbj"),
     "c_call": (*AIRR["c_call"], "cgene", "c"),
     "junction_aa": AIRR["junction_aa"],
-    "cdr3_aa": (*AIRR["cdr3_aa"], "cdr3", "cdr3aminoacid", "aminoacid", "cdr3seq", "cdr3sequence", "aaseqcdr3"),
+    "cdr3_aa": (*AIRR["cdr3_aa"], "cdr3aminoacid", "aminoacid", "cdr3seq", "cdr3sequence", "aaseqcdr3"),
     "junction": (*AIRR["junction"], "cdr3nt", "cdr3nucleotide", "cdr3rearrangement"),
     "sequence_aa": (*AIRR["sequence_aa"], "aaseq", "aasequence", "proteinsequence", "aminoacidsequence", "protein"),
     "sequence": (*AIRR["sequence"], "seq", "ntsequence", "dnasequence"),
@@ -71,7 +71,7 @@ LONG: Names = {
     "productive": (*AIRR["productive"], "functional", "isproductive"),
     "rev_comp": AIRR["rev_comp"],
     "species": AIRR["species"],
-    "umi_count": (*AIRR["umi_count"], "umis", "umicount", "uniquemoleculecount"),
+    "umi_count": (*AIRR["umi_count"], "umis", "uniquemoleculecount"),
     "duplicate_count": (*AIRR["duplicate_count"], "count", "clonecount", "clones", "templates", "dupcount"),
     "consensus_count": (*AIRR["consensus_count"], "reads", "readcount", "conscount"),
 }
@@ -86,7 +86,7 @@ _TOKENS: dict[str, tuple[str, ...]] = {
     "heavy": ("h", "heavy", "vh", "igh", "hc", "heavychain"),
     "light": ("l", "light", "vl", "lc", "lightchain"),
 }
-_GENE = ("{t}{s}gene", "{s}{t}gene", "{s}gene{t}", "{s}call{t}", "{t}{s}call", "{s}{t}", "{t}{s}", "{t}{s}call")
+_GENE = ("{t}{s}gene", "{s}{t}gene", "{s}gene{t}", "{s}call{t}", "{t}{s}call", "{s}{t}", "{t}{s}")
 _WIDE_PATTERNS: dict[str, tuple[str, ...]] = {
     "v_call": tuple(pattern.replace("{s}", "v") for pattern in _GENE),
     "j_call": tuple(pattern.replace("{s}", "j") for pattern in _GENE),

@@ -24,7 +24,7 @@ from airrformer.parse.chain import Account, Chain
 from airrformer.parse.chains import ChainBuilder, count_of
 from airrformer.parse.labels import LabelRow, read_labels, receptor_table
 from airrformer.parse.pairing import pair_chains
-from airrformer.parse.records import SAMPLE, Input, Record, Rejection, read_records
+from airrformer.parse.records import Input, Record, Rejection, read_records
 from airrformer.parse.survey import survey
 from airrformer.paths import check_output, write_json
 from airrformer.receptors.tables import (
@@ -334,8 +334,7 @@ class _Found:
         """Read one file from end to end."""
         opened = read_records(file, self.dataset, any_header)
         self.formats[opened.path], self.used[opened.path] = opened.format, opened.used
-        head = list(itertools.islice(opened.records, SAMPLE))
-        facts = survey(opened, [record for record in head if isinstance(record, Record)], self.dataset)
+        head, facts = survey(opened, self.dataset)
         self.molecules |= facts.present
         builder = ChainBuilder(self.dataset, facts, self.account, workers, strict, most_numbered, told_only)
         progress = _Progress(opened)

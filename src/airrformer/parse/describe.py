@@ -11,7 +11,7 @@ from airrformer.parse.chain import Account, Chain
 from airrformer.parse.chains import UNTOLD, ChainBuilder
 from airrformer.parse.dataset import Parsed, counted, hints, parse_files, reasons_of
 from airrformer.parse.domains import UNDECIDED
-from airrformer.parse.records import SAMPLE, Record, Rejection, read_records
+from airrformer.parse.records import Rejection, read_records
 from airrformer.parse.survey import survey
 from airrformer.receptors.tables import CHAIN_LOCI, kind_of_reason
 
@@ -68,9 +68,8 @@ def guess_chains(files: list[str], settings: dict) -> dict:
 def _sampled(file: str, dataset: Dataset) -> list[Chain | Rejection]:
     """What the first records of a file are."""
     opened = read_records(file, dataset)
-    head = list(itertools.islice(opened.records, SAMPLE))
+    head, facts = survey(opened, dataset)
     opened.close()
-    facts = survey(opened, [record for record in head if isinstance(record, Record)], dataset)
     builder = ChainBuilder(dataset.model_copy(update={"rebuild": "never"}), facts, Account(), most_numbered=_NUMBERED)
     return builder.build(head)
 

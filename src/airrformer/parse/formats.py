@@ -17,25 +17,14 @@ Fields = dict[str, str]  # our name -> value; names that begin with "_" are for 
 # --------------------------------------------------------------------------------------------- what some tools mean
 
 
-def _regions(parts: tuple[str, ...]) -> Callable[[Fields], Fields]:
-    """The V domain from the columns of its regions, where all are there."""
-
-    def adapt(fields: Fields) -> Fields:
-        pieces = [fields.pop(part, None) for part in parts]
-        if all(pieces) and "sequence_aa" not in fields:
-            fields["sequence_aa"] = "".join(pieces)  # type: ignore[arg-type]
-        return fields
-
-    return adapt
-
-
-_CELL_RANGER = ("_fwr1", "_cdr1", "_fwr2", "_cdr2", "_fwr3", "junction_aa", "_fwr4")
+def _with_domain(fields: Fields, before: tuple[str, ...], after: str) -> Fields:
+    """The V domain put together from the columns of its regions around the junction, where all are there."""
+    pieces = [*(fields.pop(name, "") for name in before), fields.get("junction_aa", ""), fields.pop(after, "")]
+    return {"sequence_aa": "".join(pieces), **fields} if all(pieces) else fields
 
 
 def _cell_ranger(fields: Fields) -> Fields:
-    junction = fields.get("junction_aa")
-    fields = _regions(_CELL_RANGER)(fields)
-    return fields | {"junction_aa": junction} if junction else fields
+    return _with_domain(fields, ("_fwr1", "_cdr1", "_fwr2", "_cdr2", "_fwr3"), "_fwr4")
 
 
 def _mixcr(fields: Fields) -> Fields:
@@ -43,9 +32,7 @@ def _mixcr(fields: Fields) -> Fields:
     barcode = [fields.pop(f"_cell{k}") for k in (1, 2, 3) if f"_cell{k}" in fields]
     if barcode:
         fields["cell_id"] = "-".join(barcode)
-    junction = fields.get("junction_aa")
-    fields = _regions(("_fr1", "_cdr1", "_fr2", "_cdr2", "_fr3", "junction_aa", "_fr4"))(fields)
-    return fields | {"junction_aa": junction} if junction else fields
+    return _with_domain(fields, ("_fr1", "_cdr1", "_fr2", "_cdr2", "_fr3"), "_fr4")
 
 
 def _immunoseq(fields: Fields) -> Fields:
@@ -115,7 +102,6 @@ class Format:
     Attributes:
         told_by: plain names of columns; all of one of these sets must be there.
         chains: for each chain that a row holds, our names -> plain names of columns.
-        fixed: for each chain, fields that are the same in all rows.
         adapt: fields of a row as the tool means them -> as we do.
         split: fields of a row that holds several chains in one column -> fields of each.
         rows_may_lack_id: a row without the receptor's id is a receptor of its own.
@@ -124,7 +110,6 @@ class Format:
     name: str
     told_by: tuple[frozenset[str], ...]
     chains: tuple[Names, ...]
-    fixed: tuple[Fields, ...] = ()
     adapt: Callable[[Fields], Fields] | None = None
     split: Callable[[Fields], list[Fields]] | None = None
     rows_may_lack_id: bool = False

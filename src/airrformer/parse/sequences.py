@@ -11,7 +11,7 @@ import pandas as pd
 from airrformer.config import Dataset
 from airrformer.errors import UserError
 from airrformer.parse.nucleotides import translate
-from airrformer.parse.records import SAMPLE, Record, Rejection, read_records
+from airrformer.parse.records import Record, Rejection, read_records
 from airrformer.parse.residues import Rejected, clean_residues
 from airrformer.parse.survey import Facts, survey
 from airrformer.receptors.tables import REJECTED_COLUMNS
@@ -35,8 +35,7 @@ def read_sequences(path: str | Path) -> Sequences:
     # Only how the file is read matters here; which receptor and chains it holds is not asked.
     dataset = Dataset(sequences=str(path), receptor="TCR", chains=["TRB"])
     opened = read_records(str(path), dataset)
-    head = list(itertools.islice(opened.records, SAMPLE))
-    facts = survey(opened, [record for record in head if isinstance(record, Record)], dataset)
+    head, facts = survey(opened, dataset)
     ids, sequences, rejected = [], [], []
     for record in itertools.chain(head, opened.records):
         if isinstance(record, Rejection):

@@ -6,6 +6,7 @@ and does not agree is rejected record by record, or ends the parse where it woul
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Literal
@@ -13,7 +14,7 @@ from typing import Literal
 from airrformer.config import Dataset
 from airrformer.errors import UserError
 from airrformer.parse.nucleotides import MINIMUM_LETTERS, letters_of, looks_like_nucleotides, translate
-from airrformer.parse.records import Input, Record
+from airrformer.parse.records import SAMPLE, Input, Record, Rejection
 from airrformer.parse.residues import SHORTEST_DOMAIN, Rejected
 from airrformer.receptors.genes import HUMAN, MOUSE, species_name, standardise
 
@@ -85,11 +86,16 @@ class Facts:
     notes: list[str]
 
 
-def survey(opened: Input, sample: list[Record], dataset: Dataset) -> Facts:
-    """Tell what a file holds by its first records.
+def survey(opened: Input, dataset: Dataset) -> tuple[list[Record | Rejection], Facts]:
+    """The first records of a file, and what they tell; ``opened.records`` goes on after them.
 
     Raises ``UserError`` where the molecule is not what was declared.
     """
+    head = list(itertools.islice(opened.records, SAMPLE))
+    return head, _facts(opened, [record for record in head if isinstance(record, Record)], dataset)
+
+
+def _facts(opened: Input, sample: list[Record], dataset: Dataset) -> Facts:
     path, notes = opened.path, []
     molecules = {name: _molecule(path, sample, name, dataset.molecule, notes) for name in _LETTERS}
     columns = opened.columns or [{}]
