@@ -17,40 +17,49 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from airrformer import config
+from airrformer.config import classifiers, datasets, encoders, evaluation, whole
 from airrformer.core.config import ESM2_NAMES
 from airrformer.paths import write_text
 
 BEGIN, END = "<!-- keys: begin -->", "<!-- keys: end -->"
 
 SECTIONS: list[tuple[str, list[type[BaseModel]]]] = [
-    ("config.yaml", [config.Config]),
-    ("compute", [config.Compute]),
-    ("datasets: NAME", [config.Dataset]),
-    ("datasets: NAME: labels", [config.Labels]),
+    ("config.yaml", [whole.Config]),
+    ("compute", [whole.Compute]),
+    ("datasets: NAME", [datasets.Dataset]),
+    ("datasets: NAME: labels", [datasets.Labels]),
+    ("datasets: NAME: negatives", [datasets.Negatives]),
     (
         "encoders: NAME",
         [
-            config.PretrainEncoder,
-            config.Esm2Encoder,
-            config.Esm1bEncoder,
-            config.AntibertyEncoder,
-            config.AblangEncoder,
-            config.Ablang2Encoder,
-            config.Blosum62Encoder,
-            config.KmerEncoder,
+            encoders.PretrainEncoder,
+            encoders.Esm2Encoder,
+            encoders.Esm1bEncoder,
+            encoders.AntibertyEncoder,
+            encoders.AblangEncoder,
+            encoders.Ablang2Encoder,
+            encoders.Blosum62Encoder,
+            encoders.KmerEncoder,
         ],
     ),
-    ("encoders: NAME: model (kind: pretrain)", [config.ModelSettings]),
-    ("encoders: NAME: train (kind: pretrain)", [config.TrainSettings]),
-    ("poolings: NAME", [config.MeanPooling, config.MaxPooling, config.CountsPooling]),
-    ("classifiers: NAME", [config.LogisticRegressionClassifier, config.NearestNeighborsClassifier]),
-    ("classifiers: NAME: grid", [config.LogisticGrid, config.NeighborsGrid]),
-    ("evaluation", [config.Evaluation]),
-    ("evaluation: cluster", [config.ClusterSettings]),
-    ("report", [config.Report]),
-    ("report: masked_example", [config.MaskedExample]),
-    ("targets: each entry", [config.TargetRow]),
+    ("encoders: NAME: model (kind: pretrain)", [encoders.ModelSettings]),
+    ("encoders: NAME: train (kind: pretrain)", [encoders.TrainSettings]),
+    ("poolings: NAME", [encoders.MeanPooling, encoders.MaxPooling, encoders.CountsPooling]),
+    (
+        "classifiers: NAME",
+        [
+            classifiers.LogisticRegressionClassifier,
+            classifiers.NearestNeighborsClassifier,
+            classifiers.LinearSvmClassifier,
+            classifiers.RbfSvmClassifier,
+        ],
+    ),
+    ("classifiers: NAME: grid", [classifiers.LogisticGrid, classifiers.NeighborsGrid, classifiers.SvmGrid]),
+    ("evaluation", [evaluation.Evaluation]),
+    ("evaluation: cluster", [evaluation.ClusterSettings]),
+    ("report", [whole.Report]),
+    ("report: masked_example", [whole.MaskedExample]),
+    ("targets: each entry", [whole.TargetRow]),
 ]
 
 
@@ -69,7 +78,7 @@ def key_tables() -> str:
 
 def schema() -> str:
     """The JSON schema of config.yaml, for editors."""
-    return json.dumps(config.Config.model_json_schema(), indent=2, ensure_ascii=False) + "\n"
+    return json.dumps(whole.Config.model_json_schema(), indent=2, ensure_ascii=False) + "\n"
 
 
 def renewed(readme: str) -> str:
@@ -86,7 +95,7 @@ def _paragraphs(model: type[BaseModel]) -> list[str]:
     """The model's docstring as Markdown, opened by the kind that it stands for."""
     kind = model.model_fields.get("kind")
     opening = [f"`kind: {typing.get_args(kind.annotation)[0]}`"] if kind else []
-    text = [] if model is config.Config else inspect.getdoc(model).replace("``", "`").split("\n\n")
+    text = [] if model is whole.Config else inspect.getdoc(model).replace("``", "`").split("\n\n")
     return opening + [" ".join(paragraph.split()) for paragraph in text]
 
 
@@ -129,8 +138,8 @@ def _is_model(annotation: Any) -> bool:
 def _default(field: FieldInfo) -> str:
     if field.default is PydanticUndefined:
         return "required"
-    if isinstance(field.default, BaseModel) or field.default in ({}, [config.TargetRow()]):
-        return "all of all" if field.default == [config.TargetRow()] else ""
+    if isinstance(field.default, BaseModel) or field.default in ({}, [whole.TargetRow()]):
+        return "all of all" if field.default == [whole.TargetRow()] else ""
     return f"`{json.dumps(field.default)}`".replace('"', "")
 
 

@@ -1,0 +1,264 @@
+"""encoders and poolings: how a receptor becomes numbers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, model_validator
+
+from airrformer.config.base import Once, RegionName, Strict
+from airrformer.core.config import ESM2_NAMES, ModelConfig
+
+TRAIN_FOLDS, REVERSAL = "train_folds", "reversal"
+
+
+def _check_corpus(corpus: Any) -> Any:
+    # One dataset may stand without brackets; what is no list and no dataset's name is left for pydantic to refuse.
+    return [corpus] if isinstance(corpus, str) and corpus not in (TRAIN_FOLDS, REVERSAL) else corpus
+
+
+RECEPTORS = ["TCR", "antibody"]
+
+
+class _Encoder(Strict):
+    receptors: list[Literal["TCR", "antibody"]] = Field(RECEPTORS, description="kinds of datasets to embed with it")
+
+
+class PublishedEncoder(_Encoder):
+    """What every encoder with published weights has: a file that may be somewhere, or nowhere."""
+
+    weights: str | None = Field(
+        None, description="the file or its folder; default: looked for where the kind's row says"
+    )
+    layer: int = Field(-1, description="layer to embed from: 0 the embedding, 1 the first block; -1 the last")
+    if_unreachable: Literal["skip", "fail"] = Field(
+        "fail", description="when the weights can be had nowhere: stop, or go on without this encoder and say so"
+    )
+
+    @property
+    def published_name(self) -> str:
+        """The row of ``core.config.FAMILIES`` that it stands for."""
+        raise NotImplementedError
+
+
+class ModelSettings(Strict):
+    """Size and form of what is trained from scratch; the rest of ``core.config.ModelConfig`` follows."""
+
+    layers: Annotated[int, Field(ge=1)] = Field(4, description="Transformer blocks")
+    width: Annotated[int, Field(ge=8)] = Field(128, description="features a residue; a multiple of heads")
+    heads: Annotated[int, Field(ge=1)] = Field(4, description="attention heads a block")
+    feed_forward: Annotated[int, Field(ge=8)] = Field(512, description="width inside the feed-forward layer")
+    positions: Literal["rotary", "alibi", "learned", "sinusoidal", "none"] = Field(
+        "rotary", description="how the model knows where a residue stands"
+    )
+    max_length: Annotated[int, Field(ge=8)] = Field(512, description="tokens, start and end included")
+    norm: Literal["layer", "rms"] = Field("layer", description="LayerNorm or RMSNorm")
+    norm_place: Literal["pre", "post"] = Field("pre", description="before each sub-layer, or after the residual sum")
+    activation: Literal["gelu", "relu", "swiglu"] = Field("gelu", description="inside the feed-forward layer")
+    dropout: Annotated[float, Field(ge=0, lt=1)] = Field(0.0, description="share of features dropped in training")
+    embedding_scale: bool = Field(False, description="multiply the embedding by sqrt(width), as the original does")
+    initialisation: Literal["scaled", "xavier", "normal"] = Field(
+        "scaled", description="starting weights; scaled: each layer keeps the size of what goes through it"
+    )
+
+    @model_validator(mode="after")
+    def _fits_the_core(self) -> ModelSettings:
+        self.to_model_config()
+        return self
+
+    def to_model_config(self, objective: str = "masked") -> ModelConfig:
+        form = {"masked": "encoder", "causal": "decoder", "seq2seq": "encoder-decoder"}[objective]
+        # Not tied: 33 letters cost nothing, and starting weights that suit an embedding do not suit an output.
+        # After post-norm blocks all is normed already.
+        return ModelConfig(
+            **self.model_dump(),
+            form=form,
+            tied=False,
+            final_norm=self.norm_place == "pre",
+            head="transform" if form == "encoder" else "linear",
+        )
+
+
+class TrainSettings(Strict):
+    """How training goes. Masked residues (Devlin et al. 2019): of the chosen, 80/10/10 % mask/random/kept."""
+
+    steps: Annotated[int, Field(ge=1)] = Field(1500, description="optimizer steps at most")
+    batch_tokens: Annotated[int, Field(ge=64)] = Field(4096, description="residues a step, all sequences together")
+    learning_rate: Annotated[float, Field(gt=0)] = Field(1e-3, description="AdamW's, at the end of the warm-up")
+    warmup_steps: Annotated[int, Field(ge=0)] = Field(100, description="steps over which the rate rises from 0")
+    schedule: Literal["cosine", "noam"] = Field(
+        "cosine", description="how it falls then: to 0 along a cosine, or with 1 / sqrt(step) as the original's does"
+    )
+    label_smoothing: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="share of the target that is spread over all letters"
+    )
+    weight_decay: Annotated[float, Field(ge=0)] = Field(0.01, description="AdamW's")
+    clip: Annotated[float, Field(gt=0)] = Field(1.0, description="largest norm of the gradient")
+    mask_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(0.15, description="share of residues to guess")
+    cdr3_weight: Annotated[float, Field(gt=0)] = Field(
+        1.0, description="how much more readily a CDR3 residue is chosen than another"
+    )
+    validation_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="share of receptors held out")
+    validate_every: Annotated[int, Field(ge=1)] = Field(100, description="steps between validations")
+    patience: Annotated[int, Field(ge=1)] = Field(5, description="validations without progress before it stops")
+    average: Annotated[int, Field(ge=1)] = Field(
+        1,
+        description="1: keep the weights of the lowest validation loss; more: the mean of the last so many validations",
+    )
+
+
+REVERSAL_TOKENS = 18  # its longest strings, of 16 residues, between start and end
+
+
+class PretrainEncoder(_Encoder):
+    """A Transformer trained from scratch in this run: an encoder, or a decoder that writes sequences.
+
+    `objective: masked` makes an encoder, for features. `causal` makes a decoder that writes new sequences like those
+    of its corpus. `seq2seq` makes the original encoder-decoder; its one corpus so far is `reversal`, random strings of
+    8 to 16 residues to write backwards, the task to learn cross-attention by.
+    """
+
+    kind: Literal["pretrain"]
+    objective: Literal["masked", "causal", "seq2seq"] = Field(
+        "masked", description="guess hidden residues, the next residue, or a sequence from another one"
+    )
+    corpus: Annotated[
+        Annotated[list[str], Once] | Literal["train_folds", "reversal"], BeforeValidator(_check_corpus)
+    ] = Field(
+        description="datasets to read, unlabelled; train_folds: one encoder a fold, which never sees its test receptors"
+    )
+    sequence: Literal["chain", "junction"] = Field(
+        "chain", description="what a causal model writes: whole chains, or junctions (the CDR3 with both anchors)"
+    )
+    model: ModelSettings = Field(ModelSettings(), description="size and form; see below")
+    train: TrainSettings = Field(TrainSettings(), description="how it is trained; see below")
+    layer: int = Field(-1, description="layer to embed from: 0 the embedding, 1 the first block; -1 the last")
+
+
+class Esm2Encoder(PublishedEncoder):
+    """ESM-2 (Lin et al. 2023), from a fair-esm .pt or a Hugging Face .safetensors file.
+
+    Without `weights` the torch hub cache and the Hugging Face cache are looked at; then one download is tried.
+    """
+
+    kind: Literal["esm2"]
+    name: Literal[ESM2_NAMES] = Field(description="which of the published sizes")  # type: ignore[valid-type]
+
+    @property
+    def published_name(self) -> str:
+        return self.name
+
+
+class Esm1bEncoder(PublishedEncoder):
+    """ESM-1b (Rives et al. 2021), 650M parameters, from a fair-esm .pt or a Hugging Face .safetensors file.
+
+    Without `weights` the torch hub cache and the Hugging Face cache are looked at; then one download is tried.
+    """
+
+    kind: Literal["esm1b"]
+
+    @property
+    def published_name(self) -> str:
+        return "esm1b_t33_650M_UR50S"
+
+
+class AntibertyEncoder(PublishedEncoder):
+    """AntiBERTy (Ruffolo et al. 2021), for antibodies.
+
+    Without `weights` the wheel `antiberty==0.1.3` (it comes with the demo extra) and the Hugging Face cache are
+    looked at; then one download is tried.
+    """
+
+    kind: Literal["antiberty"]
+    receptors: list[Literal["TCR", "antibody"]] = Field(["antibody"], description="kinds of datasets to embed with it")
+
+    @property
+    def published_name(self) -> str:
+        return "antiberty"
+
+
+class AblangEncoder(PublishedEncoder):
+    """AbLang (Olsen et al. 2022), one model for heavy and one for light chains of antibodies; at most 157 residues.
+
+    Every chain of a dataset goes through the named one. Without `weights` the installed packages ablang and ablang2,
+    which keep what they have downloaded, and the torch hub cache are looked at; then one download is tried. An unknown
+    residue (X) is read as one to be guessed.
+    """
+
+    kind: Literal["ablang"]
+    name: Literal["heavy", "light"] = Field(description="which of the two models")
+    receptors: list[Literal["TCR", "antibody"]] = Field(["antibody"], description="kinds of datasets to embed with it")
+
+    @property
+    def published_name(self) -> str:
+        return f"ablang1-{self.name}"
+
+
+class Ablang2Encoder(PublishedEncoder):
+    """AbLang2 (Olsen et al. 2024), trained on paired and single chains of antibodies.
+
+    Chains are read one by one, each as `<CHAIN>|`, as it knows a heavy chain without its partner. Without `weights` the
+    installed package ablang2, which keeps what it has downloaded, and the torch hub cache are looked at; then one
+    download is tried.
+    """
+
+    kind: Literal["ablang2"]
+    receptors: list[Literal["TCR", "antibody"]] = Field(["antibody"], description="kinds of datasets to embed with it")
+
+    @property
+    def published_name(self) -> str:
+        return "ablang2-paired"
+
+
+class Blosum62Encoder(_Encoder):
+    """The residue's row of BLOSUM62: 20 numbers a residue, no learning."""
+
+    kind: Literal["blosum62"]
+
+
+class KmerEncoder(_Encoder):
+    """Counts of k-mers: sparse, one fixed column per k-mer of the alphabet, no learning."""
+
+    kind: Literal["kmer"]
+    k: Annotated[int, Field(ge=1, le=4)] = Field(3, description="residues in a row")
+    region: RegionName | None = Field("cdr3", description="count within this region; null: the whole chain")
+    genes: bool = Field(True, description="add V and J genes as one-hot columns")
+
+
+Encoder = Annotated[
+    PretrainEncoder
+    | Esm2Encoder
+    | Esm1bEncoder
+    | AntibertyEncoder
+    | AblangEncoder
+    | Ablang2Encoder
+    | Blosum62Encoder
+    | KmerEncoder,
+    Field(discriminator="kind"),
+]
+
+
+# ---------------------------------------------------------------------------------------------------------- poolings
+
+
+class MeanPooling(Strict):
+    """Mean over the residues of a region (default: the whole chain), in the context of the whole chain."""
+
+    kind: Literal["mean"]
+    region: RegionName | None = Field(None, description="pool within this region; null: the whole chain")
+
+
+class MaxPooling(Strict):
+    """Largest value of each feature over the residues of a region (default: the whole chain)."""
+
+    kind: Literal["max"]
+    region: RegionName | None = Field(None, description="pool within this region; null: the whole chain")
+
+
+class CountsPooling(Strict):
+    """For encoders that count (kmer): nothing to pool."""
+
+    kind: Literal["counts"]
+
+
+Pooling = Annotated[MeanPooling | MaxPooling | CountsPooling, Field(discriminator="kind")]

@@ -1,0 +1,295 @@
+"""The whole of ``config.yaml``: its parts, the targets that follow from them, and checks across them."""
+
+from __future__ import annotations
+
+import json
+import typing
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, model_validator
+
+from airrformer.config.base import Name, Strict, near
+from airrformer.config.classifiers import Classifier
+from airrformer.config.datasets import Dataset
+from airrformer.config.encoders import (
+    RECEPTORS,
+    REVERSAL,
+    REVERSAL_TOKENS,
+    TRAIN_FOLDS,
+    Encoder,
+    Pooling,
+    PretrainEncoder,
+    PublishedEncoder,
+)
+from airrformer.config.evaluation import Evaluation
+from airrformer.core.config import FAMILIES
+
+
+class Compute(Strict):
+    """Where and how jobs run. Scheduling only: a change here never retrains."""
+
+    device: str = Field("auto", pattern=r"^(auto|cpu|mps|cuda(:\d+)?)$", description="auto, cpu, mps, cuda or cuda:N")
+    precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
+        "auto", description="auto: bf16 where the GPU has it for training, fp32 elsewhere"
+    )
+    shards: Annotated[int, Field(ge=1, le=1)] = Field(1, description="jobs a dataset is cut into; only 1 for now")
+
+
+class MaskedExample(Strict):
+    """A chain along which each encoder guesses hidden residues, for the report."""
+
+    name: str = Field(description="what the report calls it")
+    sequence: str = Field(description="amino acids of the whole chain")
+    region: str = Field(description="the stretch to guess, as residues, such as the CDR3 with its anchors")
+    receptor: Literal["TCR", "antibody"] = Field("TCR", description="encoders that do not fit it are left out")
+
+    @model_validator(mode="after")
+    def _region_in_sequence(self) -> MaskedExample:
+        if self.region not in self.sequence:
+            raise ValueError(f"region {self.region!r} does not occur in the sequence")
+        return self
+
+
+class Report(Strict):
+    """What results/report.html shows."""
+
+    title: str = Field("airrformer report", description="heading of the page")
+    masked_example: MaskedExample | None = Field(None, description="a chain whose residues are guessed; see below")
+
+
+class TargetRow(Strict):
+    """A product of names; those of its combinations that fit together are built."""
+
+    datasets: list[str] | Literal["all"] = Field("all", description="names, or all")
+    encoders: list[str] | Literal["all"] = Field("all", description="names, or all")
+    poolings: list[str] | Literal["all"] = Field("all", description="names, or all")
+    classifiers: list[str] | Literal["all"] = Field("all", description="names, or all")
+
+
+class Target(NamedTuple):
+    """One thing to build: a classifier on one pooling of one encoder's vectors of one dataset."""
+
+    dataset: str
+    encoder: str
+    pooling: str
+    classifier: str
+
+
+class Embedding(NamedTuple):
+    """The vectors that targets stand on: one pooling of one encoder's vectors of one dataset."""
+
+    dataset: str
+    encoder: str
+    pooling: str
+
+
+class Config(Strict):
+    """The whole of ``config.yaml``."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**32)] = Field(7, description="of everything that is drawn")
+    compute: Compute = Field(Compute(), description="where and how jobs run")
+    keep_residues: bool = Field(False, description="keep the per-residue vectors too (large)")
+    datasets: dict[Name, Dataset] = Field({}, description="name -> what to read; at least one")
+    encoders: dict[Name, Encoder] = Field({}, description="name -> how sequences become vectors")
+    poolings: dict[Name, Pooling] = Field({}, description="name -> how residue vectors become one vector a chain")
+    classifiers: dict[Name, Classifier] = Field({}, description="name -> how a class is predicted from vectors")
+    evaluation: Evaluation = Field(Evaluation(), description="how classifiers are judged")
+    report: Report = Field(Report(), description="what the report shows")
+    targets: list[TargetRow] = Field([TargetRow()], description="what to build")
+
+    def fits(self, dataset: str, encoder: str, pooling: str) -> bool:
+        """Whether the three go together: the encoder reads this kind of receptor, and counts are not pooled."""
+        counts = self.encoders[encoder].kind == "kmer"
+        return (
+            self.datasets[dataset].receptor in self.encoders[encoder].receptors
+            and (self.poolings[pooling].kind == "counts") == counts
+            and encoder not in self.writers
+        )
+
+    @property
+    def writers(self) -> list[str]:
+        """The encoders that write sequences and so make no features; they are built whatever the targets say."""
+        return [name for name, encoder in self.encoders.items() if getattr(encoder, "objective", "masked") != "masked"]
+
+    def _names(self, row: TargetRow, field: str) -> list[str]:
+        chosen = getattr(row, field)
+        return list(getattr(self, field)) if chosen == "all" else chosen
+
+    def expand_embeddings(self) -> list[Embedding]:
+        """Every (dataset, encoder, pooling) that some target row asks for and that fits, in the config's order."""
+        embeddings: dict[Embedding, None] = {}
+        for row in self.targets:
+            for names in product(*(self._names(row, f"{field}s") for field in Embedding._fields)):
+                if self.fits(*names):
+                    embeddings[Embedding(*names)] = None
+        return list(embeddings)
+
+    def expand_targets(self) -> list[Target]:
+        """Every target once, in the order of the config. Datasets without labels have no classifier to train."""
+        targets: dict[Target, None] = {}
+        for row in self.targets:
+            for names in product(*(self._names(row, f"{field}s") for field in Target._fields)):
+                target = Target(*names)
+                if self.datasets[target.dataset].labels is not None and self.fits(*target[:3]):
+                    targets[target] = None
+        return list(targets)
+
+    def part(
+        self,
+        datasets: typing.Iterable[str] = (),
+        encoders: typing.Iterable[str] = (),
+        poolings: typing.Iterable[str] = (),
+        classifiers: typing.Iterable[str] = (),
+        evaluation: bool = False,
+        seed: bool = False,
+        training: bool = False,
+        unreachable: bool = False,
+    ) -> str:
+        """The named parts alone, as JSON with sorted keys: what one job depends on, and its tracked parameter.
+
+        ``load_config`` reads it back. What only schedules (``compute``) is never in it, the ``seed`` only for jobs
+        that draw. An encoder stands in it as those see it who read its vectors; ``training`` adds how it is trained,
+        ``unreachable`` what to do without its weights. Which datasets it fits has been decided when there is a part,
+        so ``receptors`` says all.
+        """
+        whole = self.model_dump(mode="json")
+        chosen: dict[str, Any] = {"targets": []}
+        for section, names in (
+            ("datasets", datasets), ("encoders", encoders), ("poolings", poolings), ("classifiers", classifiers)
+        ):  # fmt: skip
+            chosen[section] = {name: whole[section][name] for name in names}
+        for encoder in chosen["encoders"].values():
+            encoder["receptors"] = RECEPTORS
+            if not unreachable:
+                encoder.pop("if_unreachable", None)
+            if encoder["kind"] == "pretrain" and not training:
+                del encoder["model"], encoder["train"]
+                if isinstance(encoder["corpus"], list):
+                    encoder["corpus"] = []
+        if seed:
+            chosen["seed"] = self.seed
+        if evaluation:
+            chosen["evaluation"] = whole["evaluation"]
+        return json.dumps(chosen, sort_keys=True)
+
+    def whole(self) -> str:
+        """All that results depend on, as JSON in the order of the config; what only schedules is left out."""
+        return self.model_dump_json(exclude={"compute"})
+
+    # -------------------------------------------------------------------------------------------- cross-checks
+
+    def problems(self) -> list[str]:
+        """Names that nothing defines, and choices that cannot work; a line each, with its path."""
+        lines = []
+        for i, row in enumerate(self.targets):
+            for field in ("datasets", "encoders", "poolings", "classifiers"):
+                chosen = getattr(row, field)
+                for name in [] if chosen == "all" else chosen:
+                    if name not in getattr(self, field):
+                        lines.append(f"targets.{i}.{field}: no {field[:-1]} {name!r}{near(name, getattr(self, field))}")
+        for name, encoder in self.encoders.items():
+            corpus = getattr(encoder, "corpus", [])
+            for dataset in corpus if isinstance(corpus, list) else []:
+                if dataset not in self.datasets:
+                    lines.append(f"encoders.{name}.corpus: no dataset {dataset!r}{near(dataset, self.datasets)}")
+            if isinstance(encoder, PretrainEncoder):
+                lines += _objective_problems(name, encoder)
+        for i, row in enumerate(self.targets):
+            for name in [] if row.encoders == "all" else row.encoders:
+                if name in self.writers:
+                    lines.append(
+                        f"targets.{i}.encoders: {name!r} writes sequences (objective: {self.encoders[name].objective}) "
+                        "and makes no features; leave it out here, it is trained all the same"
+                    )
+        for name, dataset in self.datasets.items():
+            if dataset.task == "regression":
+                lines.append(f"datasets.{name}.task: regression is not available yet; use classification")
+            for chain in dataset.chains:
+                if (chain in ("heavy", "light")) != (dataset.receptor == "antibody"):
+                    lines.append(f"datasets.{name}.chains: {chain} is no chain of {_article(dataset.receptor)}")
+            for group in {"receptor_id", "label", "chain_status"} & set(dataset.groups):
+                lines.append(f"datasets.{name}.groups.{group}: this name is taken; give the group another one")
+            if dataset.groups and dataset.labels is None:
+                lines.append(f"datasets.{name}.groups: groups are columns of the labels table; add labels")
+            if self.evaluation.group and dataset.labels and self.evaluation.group not in dataset.groups:
+                lines.append(
+                    f"evaluation.group: dataset {name!r} has no group {self.evaluation.group!r}"
+                    f"{near(self.evaluation.group, dataset.groups)}"
+                )
+        return lines
+
+    def loose_ends(self) -> list[str]:
+        """What a part may leave open and the whole may not; a line each, with its path."""
+        needless = self.encoders and all(getattr(e, "corpus", None) == REVERSAL for e in self.encoders.values())
+        lines = [] if self.datasets or needless else ["datasets: there is none; name at least one"]
+        for name, encoder in self.encoders.items():
+            if encoder.kind == "pretrain" and not encoder.corpus:
+                lines.append(f"encoders.{name}.corpus: names no dataset; there is {', '.join(self.datasets)}")
+            if isinstance(encoder, PretrainEncoder | PublishedEncoder):  # a part may lack the model's size
+                lines += _layer_problems(name, encoder)
+            if name in self.writers:
+                continue
+            kind = "counts" if encoder.kind == "kmer" else "mean"
+            if not any((pooling.kind == "counts") == (kind == "counts") for pooling in self.poolings.values()):
+                lines.append(f"encoders.{name}: no pooling fits it; add to poolings: {{{kind}: {{kind: {kind}}}}}")
+        for name, dataset in self.datasets.items():
+            for path in [*dataset.files, *dataset.label_files]:
+                if "{" in path or "}" in path:
+                    lines.append(f"datasets.{name}: rename {path!r}: Snakemake keeps {{ and }} for itself")
+        for i, row in enumerate(self.targets):
+            names = [self._names(row, f"{field}s") for field in Embedding._fields]
+            names[1] = [name for name in names[1] if name not in self.writers]
+            if all(names) and not any(self.fits(*combination) for combination in product(*names)):
+                lines.append(f"targets.{i}: none of its datasets, encoders and poolings fit together")
+        return lines
+
+    def missing_files(self) -> list[str]:
+        """Input files that are not there; a line each, with the path in the config."""
+        lines = []
+        for name, dataset in self.datasets.items():
+            for path in dataset.files:
+                if path != "-" and (not Path(path).exists() or Path(path).is_dir()):
+                    lines.append(f"datasets.{name}.sequences: there is no file {path!r}")
+            for path in dataset.label_files:
+                if not Path(path).is_file():
+                    lines.append(f"datasets.{name}.labels.path: there is no file {path!r}")
+        for name, encoder in self.encoders.items():
+            weights = getattr(encoder, "weights", None)
+            if weights and encoder.if_unreachable == "fail" and not Path(weights).exists():
+                lines.append(f"encoders.{name}.weights: there is no file {weights!r}")
+        return lines
+
+
+def _article(receptor: str) -> str:
+    return f"an {receptor}" if receptor == "antibody" else f"a {receptor}"
+
+
+def _objective_problems(name: str, encoder: PretrainEncoder) -> list[str]:
+    """What an objective cannot be trained on; a line each, with its path."""
+    lines = []
+    if (encoder.objective == "seq2seq") != (encoder.corpus == REVERSAL):
+        lines.append(
+            f"encoders.{name}.corpus: objective seq2seq and corpus reversal go together, and with nothing else; here "
+            f"they are {encoder.objective} and {encoder.corpus}"
+        )
+    if encoder.objective == "causal" and encoder.corpus == TRAIN_FOLDS:
+        lines.append(f"encoders.{name}.corpus: train_folds is for encoders that make features (objective: masked)")
+    if encoder.objective != "causal" and encoder.sequence != "chain":
+        lines.append(f"encoders.{name}.sequence: {encoder.sequence} is for objective causal; leave it out")
+    if encoder.objective == "seq2seq" and encoder.model.max_length < REVERSAL_TOKENS:
+        lines.append(
+            f"encoders.{name}.model.max_length: {encoder.model.max_length} is too short for the strings of the "
+            f"reversal task; give {REVERSAL_TOKENS} tokens or more"
+        )
+    return lines
+
+
+def _layer_problems(name: str, encoder: PretrainEncoder | PublishedEncoder) -> list[str]:
+    """A layer to embed from that the encoder does not have; otherwise found out when training is over."""
+    trained = isinstance(encoder, PretrainEncoder)
+    layers = encoder.model.layers if trained else FAMILIES[encoder.published_name].layers
+    if -layers - 1 <= encoder.layer <= layers:
+        return []
+    return [f"encoders.{name}.layer: there is no {encoder.layer}; it has 0 (the embedding) to {layers}, -1 the last"]
