@@ -12,10 +12,10 @@ from pydantic import AfterValidator, BaseModel, ConfigDict
 from airrformer.receptors.tables import CHAIN_LOCI, REGIONS
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
-RESERVED_NAMES = {".", "..", "encoders", "logs", "benchmarks", "folds", "residues"} | {
+RESERVED_NAMES = {".", "..", "encoders", "logs", "benchmarks", "folds", "residues", "baselines"} | {
     # files of ours beside which these folders stand
     "chains.parquet", "receptors.parquet", "rejected.tsv", "genes.tsv", "parse.json", "features.parquet", "map.tsv",
-    "leaderboard.tsv", "pretraining.tsv", "report.html",
+    "leaderboard.tsv", "comparisons.tsv", "pretraining.tsv", "report.html",
 }  # fmt: skip
 
 ChainName = Literal["TRA", "TRB", "TRG", "TRD", "heavy", "light"]

@@ -6,21 +6,20 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from airrformer.config.base import Strict
+from airrformer.config.base import Name, Strict
 
 Positive = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(ge=1)]
 Grid = Field(min_length=1)
-BOTH = ("classification", "regression")
+CLASSIFICATION, REGRESSION = "classification", "regression"
 
 
 class Tuned(Strict):
     """What all kinds share: settings are chosen by inner cross-validation within the training fold."""
 
-    tasks: ClassVar[tuple[str, ...]] = ("classification",)
-    reads: ClassVar[tuple[str, ...]] = ("vectors", "letters")  # letters are made vectors where a kind needs them
-    budget: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="points of the grid to try at most, drawn with the seed; null: all"
-    )
+    tasks: ClassVar[tuple[str, ...]] = (CLASSIFICATION,)
+    reads: ClassVar[tuple[str, ...]] = ("vectors", "letters")  # letters become vectors where a kind needs them
+    budget: Count | None = Field(None, description="points of the grid to try at most, drawn at random; null: all")
 
 
 class LogisticGrid(Strict):
@@ -42,44 +41,208 @@ class LogisticRegressionClassifier(Tuned):
 class NeighborsGrid(Strict):
     """`kind: k_nearest_neighbors`"""
 
-    n_neighbors: Annotated[list[Annotated[int, Field(ge=1)]], Grid] = Field(
-        [5, 15, 45], description="numbers of neighbours to choose from"
+    n_neighbors: Annotated[list[Count], Grid] = Field([5, 15, 45], description="numbers of neighbours to choose from")
+
+
+class SequenceDistance(Strict):
+    """How letters are compared: by `density_ratio`, `distance_svm` and `k_nearest_neighbors`."""
+
+    cost: Literal["tcrdist", "blosum", "edit"] = Field(
+        "tcrdist", description="what a substitution or a gap costs: as TCRdist has it, BLOSUM62, or 1"
     )
+    cdr3_weight: Positive = Field(3, description="how much more a CDR3 counts than a CDR1 or CDR2")
+    chains: Literal["sum", "one_suffices"] = Field(
+        "sum", description="several chains: their sum; or the nearer chain counts more than the farther one"
+    )
+    genes: Annotated[float, Field(ge=0)] = Field(0, description="added for each V or J gene that differs")
 
 
 class NearestNeighborsClassifier(Tuned):
     """k nearest neighbours: vectors by cosine distance, letters by `distance`."""
 
-    tasks = BOTH
+    tasks = (CLASSIFICATION, REGRESSION)
     kind: Literal["k_nearest_neighbors"]
     grid: NeighborsGrid = Field(NeighborsGrid(), description="what to choose from")
+    distance: SequenceDistance = Field(SequenceDistance(), description="of letters; see below")
 
 
-class SvmGrid(Strict):
-    """`kind: linear_svm`, `kind: rbf_svm`"""
+class DensityGrid(Strict):
+    """`kind: density_ratio`"""
 
-    C: Annotated[list[Positive], Grid] = Field([0.1, 1, 10], description="costs of a mistake to choose from")
-    gamma: Annotated[list[Positive], Grid] = Field(
-        [0.25, 1, 4], description="rbf_svm: widths of the kernel, as multiples of 1 / (features x variance)"
+    bandwidth: Annotated[list[Positive], Grid] = Field(
+        [0.05, 0.1, 0.2, 0.4], description="widths of the kernel to choose from, as shares of the median distance"
     )
+
+
+class DensityRatioClassifier(Tuned):
+    """Log mean kernel to a class's positives, minus log mean kernel to its negatives."""
+
+    kind: Literal["density_ratio"]
+    grid: DensityGrid = Field(DensityGrid(), description="what to choose from")
+    distance: SequenceDistance = Field(SequenceDistance(), description="of letters; vectors are compared by Euclid")
+    background: bool = Field(
+        False, description="receptors of other classes that say nothing of this one are background beside its negatives"
+    )
+
+
+class DistanceSvmGrid(Strict):
+    """`kind: distance_svm`"""
+
+    bandwidth: Annotated[list[Positive], Grid] = Field(
+        [0.1, 0.2, 0.4], description="widths of the kernel to choose from, as shares of the median distance"
+    )
+    C: Annotated[list[Positive], Grid] = Field([0.3, 1, 3, 10], description="costs of a mistake to choose from")
+
+
+class DistanceSvmClassifier(Tuned):
+    """A support vector machine a class, with the kernel exp(-distance / bandwidth)."""
+
+    kind: Literal["distance_svm"]
+    grid: DistanceSvmGrid = Field(DistanceSvmGrid(), description="what to choose from")
+    distance: SequenceDistance = Field(SequenceDistance(), description="of letters; vectors are compared by Euclid")
+
+
+class LinearSvmGrid(Strict):
+    """`kind: linear_svm`"""
+
+    C: Annotated[list[Positive], Grid] = Field([0.001, 0.01, 0.1, 1], description="costs of a mistake to choose from")
 
 
 class LinearSvmClassifier(Tuned):
     """One linear support vector machine a class."""
 
     kind: Literal["linear_svm"]
-    grid: SvmGrid = Field(SvmGrid(), description="what to choose from")
+    grid: LinearSvmGrid = Field(LinearSvmGrid(), description="what to choose from")
+
+
+class RbfSvmGrid(Strict):
+    """`kind: rbf_svm`"""
+
+    C: Annotated[list[Positive], Grid] = Field([0.3, 1, 3, 10], description="costs of a mistake to choose from")
+    gamma: Annotated[list[Positive], Grid] = Field(
+        [0.3, 1, 3], description="steepness of the kernel, as multiples of 1 / (features x variance)"
+    )
 
 
 class RbfSvmClassifier(Tuned):
-    """One support vector machine with a Gaussian kernel a class."""
+    """One support vector machine with a Gaussian kernel a class (or for the number to predict)."""
 
-    tasks = BOTH
+    tasks = (CLASSIFICATION, REGRESSION)
     kind: Literal["rbf_svm"]
-    grid: SvmGrid = Field(SvmGrid(), description="what to choose from")
+    grid: RbfSvmGrid = Field(RbfSvmGrid(), description="what to choose from")
+
+
+class ForestGrid(Strict):
+    """`kind: random_forest`"""
+
+    min_samples_leaf: Annotated[list[Count], Grid] = Field([8, 3, 1], description="smallest leaves to choose from")
+
+
+class RandomForestClassifier(Tuned):
+    """Random forests (Breiman 2001)."""
+
+    tasks = (CLASSIFICATION, REGRESSION)
+    kind: Literal["random_forest"]
+    grid: ForestGrid = Field(ForestGrid(), description="what to choose from")
+    trees: Count = Field(300, description="trees a forest")
+
+
+class BoostingGrid(Strict):
+    """`kind: gradient_boosting`"""
+
+    learning_rate: Annotated[list[Positive], Grid] = Field([0.05, 0.1], description="steps to choose from")
+    max_leaf_nodes: Annotated[list[Annotated[int, Field(ge=2)]], Grid] = Field(
+        [7, 15, 31], description="sizes of a tree to choose from"
+    )
+
+
+class GradientBoostingClassifier(Tuned):
+    """Histogram gradient boosting of trees."""
+
+    tasks = (CLASSIFICATION, REGRESSION)
+    kind: Literal["gradient_boosting"]
+    grid: BoostingGrid = Field(BoostingGrid(), description="what to choose from")
+    trees: Count = Field(300, description="trees at most")
+
+
+class MlpGrid(Strict):
+    """`kind: mlp`"""
+
+    alpha: Annotated[list[Positive], Grid] = Field([1, 0.1, 0.01], description="L2 penalties to choose from")
+
+
+class MlpClassifier(Tuned):
+    """A neural network with one hidden layer a class."""
+
+    tasks = (CLASSIFICATION, REGRESSION)
+    kind: Literal["mlp"]
+    grid: MlpGrid = Field(MlpGrid(), description="what to choose from")
+    hidden: Count = Field(64, description="units of the hidden layer")
+
+
+class CnnGrid(Strict):
+    """`kind: cnn`"""
+
+    channels: Annotated[list[Count], Grid] = Field([64], description="widths of the network to choose from")
+
+
+class CnnClassifier(Tuned):
+    """A small convolutional network over the residues of the loops; stops early on a part of the training fold."""
+
+    reads = ("letters",)
+    kind: Literal["cnn"]
+    grid: CnnGrid = Field(CnnGrid(), description="what to choose from")
+    models: Count = Field(3, description="networks that are averaged")
+
+
+class RidgeGrid(Strict):
+    """`kind: ridge`"""
+
+    alpha: Annotated[list[Positive], Grid] = Field(
+        [1000, 100, 10, 1, 0.1], description="strengths of the L2 penalty to choose from"
+    )
+
+
+class RidgeRegressor(Tuned):
+    """Linear regression with an L2 penalty, for numbers."""
+
+    tasks = (REGRESSION,)
+    kind: Literal["ridge"]
+    grid: RidgeGrid = Field(RidgeGrid(), description="what to choose from")
+
+
+class Member(Strict):
+    """One classifier of a stack, and what it reads."""
+
+    classifier: Name = Field(description="name of a classifier of this config")
+    encoder: Name | None = Field(None, description="name of an encoder; default: the target's own")
+    pooling: Name | None = Field(None, description="name of a pooling; default: the target's own")
+
+
+class StackClassifier(Strict):
+    """Several classifiers, weighed by one logistic regression that all classes share.
+
+    It learns from scores of receptors that the members were not fitted on, within the training fold.
+    """
+
+    tasks: ClassVar[tuple[str, ...]] = (CLASSIFICATION, REGRESSION)
+    reads: ClassVar[tuple[str, ...]] = ("vectors", "letters")
+    kind: Literal["stack"]
+    members: Annotated[list[Member], Field(min_length=2)] = Field(description="what is weighed; see below")
 
 
 Classifier = Annotated[
-    LogisticRegressionClassifier | NearestNeighborsClassifier | LinearSvmClassifier | RbfSvmClassifier,
+    LogisticRegressionClassifier
+    | NearestNeighborsClassifier
+    | DensityRatioClassifier
+    | DistanceSvmClassifier
+    | LinearSvmClassifier
+    | RbfSvmClassifier
+    | RandomForestClassifier
+    | GradientBoostingClassifier
+    | MlpClassifier
+    | CnnClassifier
+    | RidgeRegressor
+    | StackClassifier,
     Field(discriminator="kind"),
 ]

@@ -225,6 +225,22 @@ class KmerEncoder(_Encoder):
     genes: bool = Field(True, description="add V and J genes as one-hot columns")
 
 
+class LettersEncoder(_Encoder):
+    """The receptor itself: its CDRs and genes as letters, for classifiers that compare or read sequences.
+
+    A classifier that needs numbers gets the letters of `regions`, aligned from both ends, in the `encoding` named.
+    """
+
+    kind: Literal["letters"]
+    regions: Annotated[list[Literal["cdr1", "cdr2", "cdr3", "sequence"]], Field(min_length=1), Once] = Field(
+        ["cdr1", "cdr2", "cdr3"], description="what is read of each chain; sequence: the V domain, else the whole chain"
+    )
+    encoding: Literal["onehot", "blosum", "physchem"] = Field(
+        "onehot", description="as numbers: a column a position and residue, BLOSUM62 rows, or charge, size, hydropathy"
+    )
+    genes: bool = Field(False, description="as numbers: V and J genes too, a column each")
+
+
 Encoder = Annotated[
     PretrainEncoder
     | Esm2Encoder
@@ -233,7 +249,8 @@ Encoder = Annotated[
     | AblangEncoder
     | Ablang2Encoder
     | Blosum62Encoder
-    | KmerEncoder,
+    | KmerEncoder
+    | LettersEncoder,
     Field(discriminator="kind"),
 ]
 
@@ -261,4 +278,12 @@ class CountsPooling(Strict):
     kind: Literal["counts"]
 
 
-Pooling = Annotated[MeanPooling | MaxPooling | CountsPooling, Field(discriminator="kind")]
+class LettersPooling(Strict):
+    """For the encoder that leaves a receptor as it is (letters): nothing to pool."""
+
+    kind: Literal["letters"]
+
+
+Pooling = Annotated[MeanPooling | MaxPooling | CountsPooling | LettersPooling, Field(discriminator="kind")]
+# Encoders that have no residue vectors, and the one pooling that goes with each; both are called alike in turn.
+POOLING_OF = {"kmer": "counts", "letters": "letters"}

@@ -11,9 +11,10 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from airrformer.config.base import Name, Strict, near
-from airrformer.config.classifiers import Classifier
+from airrformer.config.classifiers import Classifier, StackClassifier
 from airrformer.config.datasets import Dataset
 from airrformer.config.encoders import (
+    POOLING_OF,
     RECEPTORS,
     REVERSAL,
     REVERSAL_TOKENS,
@@ -101,11 +102,33 @@ class Config(Strict):
 
     def fits(self, dataset: str, encoder: str, pooling: str) -> bool:
         """Whether the three go together: the encoder reads this kind of receptor, and counts are not pooled."""
-        counts = self.encoders[encoder].kind == "kmer"
+        kind, own = self.poolings[pooling].kind, POOLING_OF.get(self.encoders[encoder].kind)
         return (
             self.datasets[dataset].receptor in self.encoders[encoder].receptors
-            and (self.poolings[pooling].kind == "counts") == counts
+            and (kind == own if own else kind not in POOLING_OF.values())
             and encoder not in self.writers
+        )
+
+    def inputs(self, target: Target) -> list[Embedding]:
+        """What a target reads: the features of its own, or those of each member of a stack, once."""
+        own, settings = Embedding(*target[:3]), self.classifiers[target.classifier]
+        if not isinstance(settings, StackClassifier):
+            return [own]
+        members = (
+            Embedding(target.dataset, member.encoder or own.encoder, member.pooling or own.pooling)
+            for member in settings.members
+        )
+        return list(dict.fromkeys(members))
+
+    def _learns(self, target: Target) -> bool:
+        """Whether there is something to predict, and a classifier for it that reads such features."""
+        dataset, settings = self.datasets[target.dataset], self.classifiers[target.classifier]
+        kinds = {"letters" if self.encoders[e.encoder].kind == "letters" else "vectors" for e in self.inputs(target)}
+        return (
+            dataset.labels is not None
+            and dataset.task in settings.tasks
+            and kinds <= set(settings.reads)
+            and all(self.fits(*embedding) for embedding in self.inputs(target))
         )
 
     @property
@@ -118,21 +141,26 @@ class Config(Strict):
         return list(getattr(self, field)) if chosen == "all" else chosen
 
     def expand_embeddings(self) -> list[Embedding]:
-        """Every (dataset, encoder, pooling) that some target row asks for and that fits, in the config's order."""
+        """Every (dataset, encoder, pooling) that some target row or stack asks for and that fits, in config order.
+
+        Letters are no features: nothing is made of them beforehand.
+        """
         embeddings: dict[Embedding, None] = {}
         for row in self.targets:
             for names in product(*(self._names(row, f"{field}s") for field in Embedding._fields)):
                 if self.fits(*names):
                     embeddings[Embedding(*names)] = None
-        return list(embeddings)
+        for target in self.expand_targets():
+            embeddings |= dict.fromkeys(self.inputs(target))
+        return [embedding for embedding in embeddings if self.encoders[embedding.encoder].kind != "letters"]
 
     def expand_targets(self) -> list[Target]:
-        """Every target once, in the order of the config. Datasets without labels have no classifier to train."""
+        """Every target once, in config order: what fits together, and has labels that the classifier can learn."""
         targets: dict[Target, None] = {}
         for row in self.targets:
             for names in product(*(self._names(row, f"{field}s") for field in Target._fields)):
                 target = Target(*names)
-                if self.datasets[target.dataset].labels is not None and self.fits(*target[:3]):
+                if self.fits(*target[:3]) and self._learns(target):
                     targets[target] = None
         return list(targets)
 
@@ -189,6 +217,16 @@ class Config(Strict):
                 for name in [] if chosen == "all" else chosen:
                     if name not in getattr(self, field):
                         lines.append(f"targets.{i}.{field}: no {field[:-1]} {name!r}{near(name, getattr(self, field))}")
+        for name, classifier in self.classifiers.items():
+            for i, member in enumerate(classifier.members if isinstance(classifier, StackClassifier) else []):
+                for field in ("encoder", "pooling", "classifier"):
+                    named, known = getattr(member, field), getattr(self, f"{field}s")
+                    if named is not None and named not in known:
+                        lines.append(
+                            f"classifiers.{name}.members.{i}.{field}: no {field} {named!r}{near(named, known)}"
+                        )
+                if isinstance(self.classifiers.get(member.classifier), StackClassifier):
+                    lines.append(f"classifiers.{name}.members.{i}.classifier: a stack cannot be a member of a stack")
         for name, encoder in self.encoders.items():
             corpus = getattr(encoder, "corpus", [])
             for dataset in corpus if isinstance(corpus, list) else []:
@@ -204,8 +242,6 @@ class Config(Strict):
                         "and makes no features; leave it out here, it is trained all the same"
                     )
         for name, dataset in self.datasets.items():
-            if dataset.task == "regression":
-                lines.append(f"datasets.{name}.task: regression is not available yet; use classification")
             for chain in dataset.chains:
                 if (chain in ("heavy", "light")) != (dataset.receptor == "antibody"):
                     lines.append(f"datasets.{name}.chains: {chain} is no chain of {_article(dataset.receptor)}")
@@ -231,8 +267,10 @@ class Config(Strict):
                 lines += _layer_problems(name, encoder)
             if name in self.writers:
                 continue
-            kind = "counts" if encoder.kind == "kmer" else "mean"
-            if not any((pooling.kind == "counts") == (kind == "counts") for pooling in self.poolings.values()):
+            own = POOLING_OF.get(encoder.kind)
+            kinds = {pooling.kind for pooling in self.poolings.values()}
+            if own not in kinds if own else not kinds - set(POOLING_OF.values()):
+                kind = own or "mean"
                 lines.append(f"encoders.{name}: no pooling fits it; add to poolings: {{{kind}: {{kind: {kind}}}}}")
         for name, dataset in self.datasets.items():
             for path in [*dataset.files, *dataset.label_files]:
