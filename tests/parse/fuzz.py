@@ -256,8 +256,9 @@ def parse(case: Case, folder: Path) -> str:
         if case.write:
             summary = parse_dataset(dataset, folder / "parsed")
             rows = pd.read_csv(folder / "parsed" / "rejected.tsv", sep="\t", keep_default_na=False, quoting=0)
-            if len(rows) != summary["records"] - summary["chains"]:
-                raise Unaccounted(f"rejected.tsv has {len(rows)} rows for {summary['records'] - summary['chains']}")
+            left_out = summary["records"] - summary["chains"] - summary["merged"]
+            if len(rows) != left_out:
+                raise Unaccounted(f"rejected.tsv has {len(rows)} rows for {left_out}")
     except UserError as error:
         if "\n" in str(error) or not str(error).strip():
             raise Unaccounted(f"an error that is not one sentence: {error}") from error

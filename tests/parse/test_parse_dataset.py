@@ -41,7 +41,7 @@ def parse(tmp_path, text, **settings):
     summary = parse_dataset(dataset(path, **settings), out)
     rejected = pd.read_csv(out / "rejected.tsv", sep="\t", keep_default_na=False, dtype={"id": str, "value": str})
     chains = read_chains(out / "chains.parquet")
-    assert summary["records"] == len(chains) + len(rejected)
+    assert summary["records"] == len(chains) + len(rejected) + summary["merged"]
     return chains, rejected, summary
 
 
@@ -343,4 +343,4 @@ def test_output_does_not_depend_on_line_ends_or_workers(tmp_path):
         ]
         written.append([file.read_bytes() for file in files])
     assert written[0] == written[1]
-    assert json.loads(written[0][2])["version"] == 2
+    assert json.loads(written[0][2])["version"] == 3

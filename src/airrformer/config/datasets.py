@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import glob
+import os
+import re
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
 from airrformer.config.base import ChainName, Name, Once, Strict
+from airrformer.errors import UserError
+
+BY_FILE = "{file}"  # labels.column: the class is told by the name of the file
+_VARIABLE = re.compile(r"\$(?:(\w+)|\{(\w+)\})")
 
 
 class Labels(Strict):
@@ -52,7 +60,8 @@ class Dataset(Strict):
     """One set of receptors: sequence files, and the labels to predict."""
 
     sequences: str | Annotated[list[str], Field(min_length=1)] = Field(
-        description="FASTA, FASTQ, AnnData or tables of any of the field's tools, plain or compressed, told by content"
+        description="FASTA, FASTQ, AnnData or tables of any of the field's tools, plain or compressed, told by "
+        "content; `$NAME` of the environment and patterns (`train/*.tsv.gz`) are expanded"
     )
     format: str = Field("auto", description="what the tables are, where the header does not tell: a name as parse says")
     id: str | None = Field(None, description="FASTA header template, such as '{receptor_id}|{locus}'")
@@ -95,8 +104,8 @@ class Dataset(Strict):
     )
     rebuild: Literal["auto", "always", "never"] = Field(
         "auto",
-        description="chains known by V, CDR3 and J only: put together from germline residues, or junctions alone; "
-        "auto: only TCRs, because antibodies are mutated",
+        description="chains known by V, CDR3 and J only: put together from germline residues, or what is given (junction, "
+        "CDRs) alone; auto: only TCRs, because antibodies are mutated",
     )
     leader_and_constant: Literal["keep", "cut"] = Field(
         "keep", description="residues before and after the V domain, where it is found"
@@ -117,9 +126,38 @@ class Dataset(Strict):
 
     @property
     def files(self) -> list[str]:
-        return [self.sequences] if isinstance(self.sequences, str) else list(self.sequences)
+        """The sequence files to open. Raises ``UserError`` where a variable is not set or a pattern finds nothing."""
+        written = [self.sequences] if isinstance(self.sequences, str) else self.sequences
+        return [path for text in written for path in expand(text, "sequences")]
 
     @property
     def label_files(self) -> list[str]:
-        """The table of labels, where it is not the sequence table itself."""
-        return [self.labels.path] if self.labels and self.labels.path else []
+        """The table of labels, where it is not the sequence table itself. Raises as ``files`` does."""
+        found = expand(self.labels.path, "labels.path") if self.labels and self.labels.path else []
+        if len(found) > 1:
+            raise UserError(f"labels.path: {len(found)} files are like {self.labels.path!r}; labels are one table")
+        return found
+
+
+def expand(written: str, key: str) -> list[str]:
+    """The files that a path of the config stands for: ``$NAME``, ``${NAME}``, ``*``, ``?`` and ``[]`` are expanded.
+
+    What there is a file of is that file, whatever its name. The config itself keeps what is written, so that nothing
+    runs again because data have moved. Raises ``UserError`` that begins with ``key``.
+    """
+    if written == "-" or Path(written).exists():
+        return [written]
+
+    def value(match: re.Match[str]) -> str:
+        name = match.group(1) or match.group(2)
+        if not os.environ.get(name):
+            raise UserError(f"{key}: ${name} is not set; export {name}=FOLDER")
+        return os.environ[name]
+
+    path = _VARIABLE.sub(value, written)
+    if Path(path).exists() or not glob.has_magic(path):
+        return [path]
+    found = sorted(glob.glob(path, recursive=True))
+    if not found:
+        raise UserError(f"{key}: no file is like {path!r}; mend the folder or the pattern")
+    return found

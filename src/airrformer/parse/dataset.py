@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from airrformer.config import Dataset
+from airrformer.config.datasets import BY_FILE
 from airrformer.errors import UserError
 from airrformer.parse.chain import Account, Chain
 from airrformer.parse.chains import ChainBuilder, count_of
@@ -26,6 +27,7 @@ from airrformer.parse.labels import LabelRow, read_labels, receptor_table
 from airrformer.parse.pairing import pair_chains
 from airrformer.parse.records import Input, Record, Rejection, read_records
 from airrformer.parse.survey import survey
+from airrformer.parse.twins import Twins, find_twins
 from airrformer.paths import check_output, write_json
 from airrformer.receptors.tables import (
     CHAIN_SCHEMA,
@@ -46,7 +48,7 @@ _SECONDS_BETWEEN_LINES = 10
 CANNOT_BE_REBUILT = "chain cannot be rebuilt"
 _MIXED = 0.01  # of the chains are of another length than the others: that is worth a word
 _LONGEST_VALUE = 200  # characters of a value or an id in rejected.tsv
-_REGIONS_BY = ("genes", "germlines", "numbering", "cdr3_only", "none")
+_REGIONS_BY = ("genes", "germlines", "numbering", "cdrs_only", "cdr3_only", "none")
 _REJECTED_SCHEMA = pa.schema(
     [("file", pa.string()), ("line", pa.int64()), ("id", pa.string()), ("reason", pa.string()), ("value", pa.string())]
 )
@@ -60,12 +62,14 @@ _SCHEMA = pa.schema(
 
 @dataclass(frozen=True)
 class Parsed:
-    """What the files hold. ``len(table) + len(rejected)`` is the number of records in them.
+    """What the files hold. ``len(table) + len(rejected) + merged`` is the number of records in them.
 
     Attributes:
         table: the chains that are kept, columns as in ``CHAIN_SCHEMA``, in the order of the input.
         receptor_ids: receptors that have their chains, in the order of first appearance.
         status: scirpy's word for the chains of each of them.
+        merged: chains of receptors that have become one with an earlier one of the same chains.
+        twins: the receptors before that, and which have the same chains.
         rejected: ``REJECTED_COLUMNS``.
         genes: ``GENE_COLUMNS``: what became of gene names that were not kept as given.
         notes: sentences on what was changed or is worth knowing.
@@ -79,6 +83,8 @@ class Parsed:
     table: pa.Table
     receptor_ids: list[str]
     status: list[str]
+    merged: int
+    twins: Twins
     rejected: pd.DataFrame
     genes: pd.DataFrame
     notes: list[str]
@@ -96,7 +102,7 @@ class Parsed:
 
     @property
     def records(self) -> int:
-        return self.table.num_rows + len(self.rejected)
+        return self.table.num_rows + len(self.rejected) + self.merged
 
 
 def parse_dataset(
@@ -119,17 +125,11 @@ def parse_dataset(
     for name in ("chains.parquet", "receptors.parquet", "rejected.tsv", "genes.tsv", "parse.json"):
         for path in (*dataset.files, *dataset.label_files):
             check_output(output / name, path)
-    parsed = parse_files(dataset.files, dataset, workers, strict, told_only=told_only)
-    labels = read_labels(dataset, parsed.record_ids, parsed.label_rows) if dataset.labels else None
-    receptors = receptor_table(parsed.receptor_ids, parsed.status, dataset, labels)
+    merge = dataset.duplicates == "merge"
+    parsed = parse_files(dataset.files, dataset, workers, strict, told_only=told_only, merge=merge)
+    labels = read_labels(dataset, parsed.record_ids, parsed.label_rows, parsed.twins) if dataset.labels else None
+    receptors = receptor_table(parsed.receptor_ids, parsed.status, dataset, labels, parsed.twins)
     notes = parsed.notes + (labels.notes if labels else [])
-    if dataset.labels:
-        without = int(
-            (receptors["label"].isna() if dataset.task == "regression" else ~receptors["label"].astype(bool)).sum()
-        )
-        if without:
-            what = " of the classes asked for" if dataset.labels.classes else ""
-            notes.append(f"{without} of {len(receptors)} receptors have no label{what}; they are kept unlabelled")
     classes: Counter[str] = Counter()
     if dataset.task == "classification":
         order = (dataset.labels.classes if dataset.labels else None) or []
@@ -145,6 +145,7 @@ def parse_dataset(
         "chains": parsed.table.num_rows,
         "receptors": len(receptors),
         "chain_status": dict(Counter(parsed.status).most_common()),
+        "merged": parsed.merged,
         "rejected": reasons_of(parsed.rejected),
         "genes_changed": len(parsed.genes),
         "notes": notes,
@@ -170,6 +171,7 @@ def account(summary: dict) -> list[str]:
     lines.append(
         f"{counted(summary['records'], 'record')}: {counted(summary['receptors'], 'receptor')} with "
         f"{counted(summary['chains'], 'chain')}, {left:,} rejected"
+        + (f", {summary['merged']:,} merged" if summary["merged"] else "")
     )
     lines += [f"  {count:,} {reason}" for reason, count in summary["rejected"].items()]
     return lines + hints(summary["rejected"])
@@ -206,12 +208,14 @@ def parse_files(
     any_header: bool = False,
     most_numbered: float = math.inf,
     told_only: bool = False,
+    merge: bool = False,
 ) -> Parsed:
     """Files to chains of receptors. A file is read once, and only its tables are in memory, not its records.
 
     Args:
         most_numbered: so many chains are numbered; those after them are rejected as undecided.
         told_only: see ``parse_dataset``.
+        merge: receptors with the same chains become the first of them.
 
     Raises:
         UserError: a file cannot be read, ids repeat, the molecule is not what was declared, or no receptor is left.
@@ -233,9 +237,20 @@ def parse_files(
     rejected = _in_order(rejected, found.formats)
     if len(left):
         chains = chains.filter(pa.array(pairing.kept))
+    receptor_ids, status, notes, paired = pairing.receptor_ids, pairing.status, found.all_notes(), chains.num_rows
+    twins = find_twins(chains, dataset.chains, receptor_ids, pairing.repeats)
+    if merge and twins.first_of:
+        chains = chains.filter(pc.invert(pc.is_in(chains["receptor_id"], pa.array(twins.first_of, pa.string()))))
+        receptor_ids = [receptor for receptor, first in zip(twins.ids, twins.is_first) if first]
+        status = [word for word, first in zip(status, twins.is_first) if first]
+        notes.append(
+            f"{counted(len(twins.ids), 'receptor')}: {len(twins.first_of):,} have the same chains and genes as an "
+            "earlier one and are one with it (duplicates: merge)"
+        )
     regions_by = Counter(chains["regions_by"].to_pylist())
     chains = chains.drop_columns("regions_by")
-    assert found.records == chains.num_rows + len(rejected), "a record was lost"
+    merged = paired - chains.num_rows
+    assert found.records == chains.num_rows + len(rejected) + merged, "a record was lost"
     if strict and len(rejected):
         first = rejected.iloc[0]
         raise UserError(
@@ -246,11 +261,13 @@ def parse_files(
         raise UserError(_nothing_left(files, rejected, found.records))
     return Parsed(
         table=chains,
-        receptor_ids=pairing.receptor_ids,
-        status=pairing.status,
+        receptor_ids=receptor_ids,
+        status=status,
+        merged=merged,
+        twins=twins,
         rejected=rejected,
         genes=found.gene_table(),
-        notes=[*found.all_notes(), *_of_several_files(chains), *_of_two_lengths(regions_by)],
+        notes=[*notes, *_of_several_files(chains), *_of_two_lengths(regions_by)],
         record_ids=found.record_ids,
         label_rows=found.label_rows,
         molecules=sorted(found.molecules),
@@ -278,12 +295,12 @@ def _of_several_files(chains: pa.Table) -> list[str]:
 
 
 def _of_two_lengths(regions_by: Counter[str]) -> list[str]:
-    alone, total = regions_by["cdr3_only"], regions_by.total()
-    if not _MIXED * total < alone < (1 - _MIXED) * total:
-        return []
+    total = regions_by.total()
     return [
-        f"{counted(alone, 'chain')} of {total:,} are CDR3s alone, the others whole: length tells them apart, which "
-        "gives away labels that go with it; ask for one kind"
+        f"{counted(alone, 'chain')} of {total:,} are {what}, the others are not: length tells them apart, which gives "
+        "away labels that go with it; ask for one kind"
+        for alone, what in ((regions_by["cdr3_only"], "CDR3s alone"), (regions_by["cdrs_only"], "known by CDRs only"))
+        if _MIXED * total < alone < (1 - _MIXED) * total
     ]
 
 
@@ -355,10 +372,11 @@ class _Found:
         if self.dataset.labels:
             records = [record for record in batch if isinstance(record, Record)]
             self.record_ids.update(dict.fromkeys(record.receptor_id for record in records))
+            by_file = self.dataset.labels.path is None and self.dataset.labels.column == BY_FILE
             self.label_rows += [
-                LabelRow(record.file, record.line, record.receptor_id, record.extra)
+                LabelRow(record.file, record.line, record.receptor_id, record.extra or {})
                 for record in records
-                if record.extra is not None
+                if by_file or record.extra is not None
             ]
 
     def all_notes(self) -> list[str]:
@@ -412,7 +430,7 @@ def _chain_batch(chains: list[Chain]) -> pa.RecordBatch:
         "junction_aa": [chain.junction_aa for chain in chains],
         "cdr3_aa": [_cdr3(chain) for chain in chains],
         "productive": [chain.productive for chain in chains],
-        "numbered": [chain.bounds is not None for chain in chains],
+        "numbered": [chain.bounds is not None and chain.regions_by != "cdrs_only" for chain in chains],
         "note": ["; ".join(chain.notes) or None for chain in chains],
         "file": [chain.record.file for chain in chains],
         "line": [chain.record.line for chain in chains],

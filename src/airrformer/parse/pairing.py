@@ -28,6 +28,7 @@ class Pairing:
         reasons, values: for those that are not kept, why, and what the reason points to.
         receptor_ids: those with a chain that is kept, in the order of first appearance.
         status: scirpy's word for each of them.
+        repeats: int, on how many rows each stands: of its kind of chain that is there most often, the one that is kept.
     """
 
     kept: np.ndarray
@@ -35,6 +36,7 @@ class Pairing:
     values: dict[int, str]
     receptor_ids: list[str]
     status: list[str]
+    repeats: np.ndarray
 
 
 def pair_chains(chains: pa.Table, dataset: Dataset) -> Pairing:
@@ -64,12 +66,14 @@ def pair_chains(chains: pa.Table, dataset: Dataset) -> Pairing:
     kept[order[first]] = True
     reasons: dict[int, str] = {}
     values: dict[int, str] = {}
+    rows = np.ones(slot.max(initial=-1) + 1, np.int64)  # of each slot, those with the chain that is kept
     counted = kept.copy()  # chains that count for the status: neither repeated nor ambient ones
     dropped: set[int] = set()
     for i, winner in zip(order[~first].tolist(), top[~first].tolist()):
         name, where = dataset.chains[kind[i]], _where(chains, winner, i)
         if chains["sequence_aa"][i] == chains["sequence_aa"][winner]:
             reasons[i], values[i] = f"{name} chain of the receptor again", f"the first: {where}"
+            rows[slot[i]] += 1
             continue
         ambient = 0 <= umis[i] < AMBIENT_SHARE * umis[winner]
         counted[i] = not ambient
@@ -85,7 +89,10 @@ def pair_chains(chains: pa.Table, dataset: Dataset) -> Pairing:
         _reject_incomplete(dataset, receptor, kind, kept, reasons, values)
     left = np.unique(receptor[kept])
     status = _status(dataset, receptor, kind, counted)[left]
-    return Pairing(kept, reasons, values, ids.dictionary.take(pa.array(left)).to_pylist(), status.tolist())
+    repeats = np.ones(receptor.max(initial=-1) + 1, np.int64)
+    np.maximum.at(repeats, receptor, rows[slot])
+    left_ids = ids.dictionary.take(pa.array(left)).to_pylist()
+    return Pairing(kept, reasons, values, left_ids, status.tolist(), repeats[left])
 
 
 def _numbers(column: pa.ChunkedArray) -> np.ndarray:

@@ -278,11 +278,15 @@ def _first_value(cells: list[str], places: tuple[int, ...]) -> str | None:
 
 def _extra_columns(table: Table, dataset: Dataset) -> list[tuple[str, int]]:
     """Columns of the table that hold labels and groups, where no other file has them."""
+    at = {name: i for i, name in enumerate(table.header)}
+    return [(name, at[name]) for name in _asked(dataset) if name in at]
+
+
+def _asked(dataset: Dataset) -> list[str]:
+    """The columns of labels and groups, where they stand in the sequence tables themselves."""
     if dataset.labels is None or dataset.labels.path is not None:
         return []
-    at = {name: i for i, name in enumerate(table.header)}
-    asked = [dataset.labels.column, *dataset.groups.values()]
-    return [(name, at[name]) for name in asked if name in at]
+    return [name for name in (dataset.labels.column, dataset.labels.value, *dataset.groups.values()) if name]
 
 
 def _table_records(
@@ -370,7 +374,7 @@ def _any_id(cells: list[str], layout: Layout) -> str | None:
 
 
 def _from_h5ad(path: str, dataset: Dataset) -> Input:
-    asked = [dataset.labels.column, *dataset.groups.values()] if dataset.labels and not dataset.labels.path else []
+    asked = _asked(dataset)
 
     def records() -> Iterator[Record | Rejection]:
         for row, fields in read_h5ad(path):

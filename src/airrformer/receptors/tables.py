@@ -66,9 +66,11 @@ def write_chains(table: pa.Table | pd.DataFrame, path: str | Path) -> None:
 
 
 def write_receptors(table: pd.DataFrame, path: str | Path) -> None:
-    """Write ``receptors.parquet``: receptor_id, ``label`` (list of class names, or float), a string column a group."""
-    label = pa.float64() if pd.api.types.is_float_dtype(table["label"]) else pa.list_(pa.string())
-    types = dict.fromkeys(table.columns, pa.string()) | {"label": label}
+    """Write ``receptors.parquet``; columns as ``read_receptors`` gives them."""
+    names = pa.list_(pa.string())
+    label = pa.float64() if pd.api.types.is_float_dtype(table["label"]) else names
+    types = dict.fromkeys(table.columns, pa.string())
+    types |= {"label": label, "not_label": names, "occurrences": pa.int64()}
     schema = pa.schema(list(types.items()))
     with replacing(path) as temporary:
         pq.write_table(pa.Table.from_pandas(table, schema=schema, preserve_index=False), temporary)
@@ -96,10 +98,21 @@ def with_chain_types(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def read_receptors(path: str | Path) -> pd.DataFrame:
-    """``receptors.parquet``: receptor_id, ``label`` (a list of class names, or a float for regression), groups."""
+    """``receptors.parquet``, one row a receptor in the order of the input.
+
+    Columns: receptor_id; ``label``, the list of the classes that it is of, or a float (NaN: not known) for regression;
+    ``not_label``, the list of the classes that it is said not to be of; ``occurrences``, how many rows of the input are
+    this receptor or one of the same chains and genes; a string a group; chain_status.
+    """
     table = _read_parquet(path)
-    if not pd.api.types.is_float_dtype(table["label"]):
-        table["label"] = pd.Series([list(names) for names in table["label"]], index=table.index, dtype=object)
+    missing = [name for name in ("not_label", "occurrences") if name not in table.columns]
+    if missing:
+        raise UserError(
+            f"{path}: has no column {missing[0]}: it was written by an earlier version; run `airrformer parse` again"
+        )
+    for column in ("label", "not_label"):
+        if not pd.api.types.is_float_dtype(table[column]):
+            table[column] = pd.Series([list(names) for names in table[column]], index=table.index, dtype=object)
     return table
 
 
