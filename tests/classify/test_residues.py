@@ -1,0 +1,232 @@
+"""Letters as numbers, place by place, and the network over them."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.metrics import roc_auc_score
+
+from airrformer.classify.residues import ENCODINGS, LettersOneHot, PhysChem, ResidueCNN, place
+from airrformer.errors import UserError
+
+AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
+
+
+def table(loops, genes=None, **more):
+    columns = {"TRB_cdr3": loops, "TRB_v": genes or ["TRBV19"] * len(loops), "TRB_j": ["TRBJ1-1"] * len(loops)}
+    return pd.DataFrame(columns | more, dtype=str)
+
+
+def study(n, seed=0, lengths=(9, 13)):
+    """Loops whose label is a W in the second half of one of two motifs."""
+    rng = np.random.default_rng(seed)
+    loops = ["".join(rng.choice(list(AMINO_ACIDS), rng.integers(*lengths))) for _ in range(n)]
+    y = rng.integers(0, 2, n)
+    loops = [s[:2] + ("WG" if label else "SG") + s[4:] for s, label in zip(loops, y)]
+    return table(loops), y
+
+
+def test_both_ends_of_a_loop_line_up():
+    codes = place(["CASSF", "CF", "C", "", "CXF"], 6)
+    assert codes.dtype == np.uint8
+    assert codes.tolist() == [
+        [2, 1, 16, 0, 16, 5],
+        [2, 0, 0, 0, 0, 5],
+        [2, 0, 0, 0, 0, 0],
+        [0] * 6,
+        [2, 21, 0, 0, 0, 5],
+    ]
+
+
+def test_the_middle_of_a_loop_longer_than_the_window_is_left_out():
+    assert place(["ACDEF"], 3).tolist() == [[1, 2, 5]]
+    assert place(["ACDEF"], 0).shape == (1, 0)
+
+
+def test_lower_case_and_foreign_letters():
+    assert place(["ac*é"], 4).tolist() == [[1, 2, 21, 21]]
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_new_receptors_of_any_length_and_gene(encoding):
+    train = table(["ASSF", "ASF", "ATSF"], ["TRBV19", "TRBV7-9", "TRBV19"])
+    new = table(["ASSSSSSSF", "A", "B*", "WWWW"], ["TRBV99", "", "TRBV7-9", "TRBV19"])
+    encoder = LettersOneHot(encoding=encoding, regions=["cdr3"], genes=encoding != "codes").fit(train)
+    X = encoder.transform(new)
+    assert X.shape == (4, len(encoder.get_feature_names_out())) and X.dtype == np.float64
+    assert sparse.issparse(X) == (encoding in ("onehot", "pairs"))
+    assert np.isfinite(X.toarray() if sparse.issparse(X) else X).all()
+
+
+def test_onehot_keeps_what_varies_and_names_it():
+    encoder = LettersOneHot(regions=["cdr3"], genes=True).fit(table(["ASF", "ATF", "ATF"], ["TRBV2", "TRBV2", "TRBV3"]))
+    assert encoder.get_feature_names_out().tolist() == [
+        "TRB_cdr3_2=S", "TRB_cdr3_2=T", "TRB_v=TRBV2", "TRB_v=TRBV3",
+    ]  # fmt: skip
+    X = encoder.transform(table(["ASF", "GTF", "AWF"], ["TRBV3", "TRBV99", "TRBV2"]))
+    assert X.toarray().tolist() == [[1, 0, 0, 1], [0, 1, 0, 0], [0, 0, 1, 0]]
+    assert X.indices.dtype == np.int32
+
+
+def test_pairs_are_neighbours_at_their_place():
+    encoder = LettersOneHot(regions=["cdr3"], encoding="pairs").fit(table(["AS", "SA", "AA"]))
+    X = pd.DataFrame(encoder.transform(table(["AS", "SA"])).toarray(), columns=encoder.get_feature_names_out())
+    assert X.loc[:, "TRB_cdr3_1=AS"].tolist() == [1, 0] and X.loc[:, "TRB_cdr3_1=SA"].tolist() == [0, 1]
+
+
+def test_blosum_and_properties_by_place():
+    letters = table(["AW", "WA"])
+    blosum = LettersOneHot(regions=["cdr3"], encoding="blosum").fit(letters)
+    X = pd.DataFrame(blosum.transform(letters), columns=blosum.get_feature_names_out())
+    assert X["TRB_cdr3_1_W"].tolist() == [-3, 11]
+    physchem = LettersOneHot(regions=["cdr3"], encoding="physchem").fit(letters)
+    X = pd.DataFrame(physchem.transform(letters), columns=physchem.get_feature_names_out())
+    assert X["TRB_cdr3_1_volume"].diff()[1] > 0
+    assert "TRB_cdr3_1_charge" not in X  # the same for both
+
+
+@pytest.mark.parametrize("encoding", ENCODINGS)
+def test_a_missing_loop_is_the_typical_one(encoding):
+    train = table(["ASSF", "ATSF", "ATSF", ""])
+    X = LettersOneHot(regions=["cdr3"], encoding=encoding).fit(train).transform(train)
+    X = X.toarray() if sparse.issparse(X) else X
+    np.testing.assert_allclose(X[3], X[1] if encoding == "codes" else X[:3].mean(axis=0))
+
+
+def test_domains_of_one_length_position_by_position():
+    rows = ["EVQLVES", "EVQLWES", "EVKLVES"]
+    letters = pd.DataFrame({"heavy_sequence": rows})
+    names = LettersOneHot(regions=["sequence"]).fit(letters).get_feature_names_out().tolist()
+    assert names == ["heavy_sequence_3=K", "heavy_sequence_3=Q", "heavy_sequence_5=V", "heavy_sequence_5=W"]
+
+
+def test_chains_by_choice():
+    letters = table(["ASF", "ATF"], TRA_cdr3=["AVF", "AGF"])
+    assert LettersOneHot(regions=["cdr3"]).fit(letters).chains_ == ["TRB", "TRA"]
+    names = LettersOneHot(chains=["TRA"], regions=["cdr3"]).fit(letters).get_feature_names_out()
+    assert all(name.startswith("TRA_") for name in names)
+
+
+@pytest.mark.parametrize("transformer", [LettersOneHot, PhysChem])
+@pytest.mark.parametrize(
+    "settings, letters, message",
+    [
+        ({"regions": ["cdr4"]}, table(["ASF", "AF"]), "regions 'cdr4': use some of cdr1, cdr2, cdr3, sequence"),
+        ({"regions": []}, table(["ASF", "AF"]), "regions of no name"),
+        ({"regions": ["cdr1"]}, table(["ASF", "AF"]), "no column TRB_cdr1"),
+        ({"chains": ["TRA"], "regions": ["cdr3"]}, table(["ASF", "AF"]), "no column TRA_cdr3"),
+        ({"regions": ["cdr3"]}, table(["ASF", "ASF"]), "no residue of TRB differs"),
+        ({"regions": ["cdr3"]}, pd.DataFrame({"x": ["A"]}), "no chain"),
+        ({}, np.zeros((2, 2)), "a table of letters was expected, not ndarray"),
+    ],
+    ids=["region", "no region", "no column", "no chain's column", "constant", "no chain", "no table"],
+)
+def test_mistakes_are_named(transformer, settings, letters, message):
+    with pytest.raises(UserError, match=message):
+        transformer(**settings).fit(letters)
+
+
+def test_codes_have_no_genes_and_encodings_are_checked():
+    with pytest.raises(UserError, match="encoding codes has no numbers for genes"):
+        LettersOneHot(regions=["cdr3"], encoding="codes", genes=True).fit(table(["ASF", "AF"]))
+    with pytest.raises(UserError, match="encoding 'esm'"):
+        LettersOneHot(regions=["cdr3"], encoding="esm").fit(table(["ASF", "AF"]))
+
+
+def test_composition_of_a_loop():
+    letters = table(["KKDW", "AAAAAILVAA", ""])
+    encoder = PhysChem(regions=["cdr3"]).fit(letters)
+    X = pd.DataFrame(encoder.transform(letters), columns=encoder.get_feature_names_out())
+    assert X["TRB_cdr3_length"].tolist() == [4, 10, 7]
+    assert X["TRB_cdr3_charge"].tolist() == [1, 0, 0.5]
+    assert X["TRB_cdr3_aromatic"].tolist() == [1, 0, 0.5]
+    assert X["TRB_cdr3_K"].tolist() == [2, 0, 1]
+    assert X["TRB_cdr3_mean_hydropathy"][0] == pytest.approx((-3.9 * 2 - 3.5 - 0.9) / 4)
+    assert X["TRB_cdr3_hydropathy_peak"][1] == pytest.approx((1.8 + 4.5 + 3.8 + 4.2 + 1.8) / 5)
+
+
+# ------------------------------------------------------------------------------------------------ the network
+
+FAST = {"regions": ["cdr3"], "channels": 16, "hidden": 16, "max_epochs": 12, "batch_size": 32, "learning_rate": 0.01}
+
+
+def test_the_network_learns_a_motif():
+    (X, y), (X_new, y_new) = study(400), study(200, seed=1, lengths=(7, 18))
+    model = ResidueCNN(**FAST).fit(X, y)
+    P = model.predict_proba(X_new)
+    assert P.shape == (200, 2) and P.dtype == np.float64
+    np.testing.assert_allclose(P.sum(axis=1), 1)
+    assert roc_auc_score(y_new, P[:, 1]) > 0.95
+    assert (model.predict(X_new) == y_new).mean() > 0.85
+
+
+def test_one_seed_one_network():
+    X, y = study(120)
+    settings = FAST | {"max_epochs": 2}
+    first, again, other = (ResidueCNN(**settings, random_state=s).fit(X, y).predict_proba(X) for s in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first - other).max() > 0
+
+
+def test_networks_are_averaged_and_hold_out_other_rows():
+    X, y = study(120)
+    model = ResidueCNN(**FAST | {"max_epochs": 2}, n_models=3).fit(X, y)
+    held = model._held_out(np.arange(120))
+    assert [rows.sum() for rows in held] == [12, 12, 12] and np.sum(held, axis=0).max() == 1
+    assert len(model.weights_) == 3
+    assert all(type(value) is np.ndarray for weights in model.weights_ for value in weights.values())
+
+
+@pytest.mark.parametrize("groups, shares", [(1, 10), (2, 2), (5, 5), (40, 10)])
+def test_groups_are_held_out_whole(groups, shares):
+    model = ResidueCNN(n_models=shares)
+    of = np.arange(120) % groups
+    held = model._held_out(of)
+    assert (np.sum(held, axis=0) == 1).all() and all(0 < rows.sum() < 120 for rows in held)
+    if groups > 1:
+        assert all(not set(of[rows]) & set(of[~rows]) for rows in held)
+
+
+def test_unknown_labels_are_left_out_of_the_loss():
+    X, y = study(300)
+    Y = np.stack([y, 1 - y], axis=1).astype(np.int8)
+    Y[:150, 1] = -1
+    model = ResidueCNN(**FAST).fit(X, Y)
+    P = model.predict_proba(X)
+    assert P.shape == (300, 2)
+    assert roc_auc_score(y, P[:, 0]) > 0.95 and roc_auc_score(1 - y, P[:, 1]) > 0.95
+    assert model.predict(X).shape == (300, 2)
+    # a class of which nothing is known disturbs nothing and is no error
+    nobody = ResidueCNN(**FAST | {"max_epochs": 1}).fit(X, np.stack([y, np.full(300, -1)], axis=1))
+    assert np.isfinite(nobody.predict_proba(X)).all()
+
+
+def test_a_random_label_teaches_nothing():
+    X, _ = study(400)
+    y = np.random.default_rng(3).integers(0, 2, 400)
+    P = ResidueCNN(**FAST).fit(X[:300], y[:300]).predict_proba(X[300:])
+    assert abs(roc_auc_score(y[300:], P[:, 1]) - 0.5) < 0.17  # three standard errors of 100 receptors
+
+
+def test_what_is_kept_can_be_saved():
+    skops = pytest.importorskip("skops.io")
+    X, y = study(80)
+    model = ResidueCNN(**FAST | {"max_epochs": 1}).fit(X, y)
+    saved = skops.dumps(model)
+    trusted = skops.get_untrusted_types(data=saved)
+    assert trusted == ["airrformer.classify.residues.ResidueCNN"]
+    np.testing.assert_array_equal(skops.loads(saved, trusted=trusted).predict_proba(X), model.predict_proba(X))
+    encoder = LettersOneHot(regions=["cdr3"], genes=True).fit(X)
+    assert skops.get_untrusted_types(data=skops.dumps(encoder)) == ["airrformer.classify.residues.LettersOneHot"]
+
+
+def test_parameters_as_scikit_learn_knows_them():
+    model = ResidueCNN(channels=7, n_models=2)
+    assert clone(model).get_params() == model.get_params()
+    X, y = study(60)
+    with pytest.raises(UserError, match="two labels were expected, not 1"):
+        ResidueCNN(regions=["cdr3"]).fit(X, np.ones(60))
+    model = ResidueCNN(**FAST | {"max_epochs": 1}).fit(X, np.where(y, "binder", "other"))
+    assert set(model.predict(X)) <= {"binder", "other"} and model.predict_proba(X.iloc[:0]).shape == (0, 2)
+    assert model.random_state == 0
