@@ -1,25 +1,31 @@
 """Edit distances between receptors, summed over their chains, and who is whose neighbour.
 
 A receptor is a tuple of strings, one a chain, usually its CDR3s; distances are Levenshtein's (substitutions,
-insertions and deletions) by rapidfuzz. Nothing here holds an n x n table of a large set: distance 1 goes through the
-neighbourhood of single deletions, larger distances go block by block.
+insertions and deletions) by rapidfuzz. Nothing here holds an n x n table of a large set.
+
+Two strings at most k edits apart become the same string when at most k letters are taken out of each (the idea of
+SymSpell). So, for k of 1 and 2, only strings that share such a shorter string are compared; shorter strings are hashes
+in a sorted array. Where that would be more work than comparing all with all, block by block, the blocks are taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
-from itertools import combinations
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from math import comb
 
 import numpy as np
 import pandas as pd
 from rapidfuzz.distance import Levenshtein
-from rapidfuzz.process import cdist
+from rapidfuzz.process import cdist, cpdist
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from airrformer.receptors.tables import CHAIN_LOCI
 
-BLOCK = 1024  # rows compared at once: 1024 x 100,000 distances are 400 MB
+BLOCK = 256  # rows compared at once: 256 x 100,000 distances are 100 MB
+MOST_SHORTENED = 100_000_000  # shorter strings held at once, 12 bytes each
+CANDIDATES = 1_000_000  # pairs compared at once
 _COLUMNS = (
     "receptor_id", "chain", "sequence_aa", "junction_aa", "cdr3_start", "cdr3_end", "fwr1_start", "fwr4_end",
 )  # fmt: skip
@@ -93,11 +99,53 @@ def edit_distances(
 
 def neighbour_pairs(items: Sequence[tuple[str, ...]], distance: int) -> Pairs:
     """All pairs i < j of distinct ``items`` whose summed edit distance is at most ``distance``, sorted."""
-    if distance == 0 or len(items) < 2:
-        return NO_PAIRS
-    if distance == 1:
-        return _pairs_within_one(items)
-    return _pairs_by_block(len(items), lambda rows: edit_distances(items[rows], items, distance) <= distance)
+    return _joined(neighbours(items, distance), len(items))
+
+
+def neighbours(items: Sequence[tuple[str, ...]], distance: int) -> Iterator[Pairs]:
+    """The same pairs in pieces, some of them perhaps twice: for sets so dense that all pairs would not fit."""
+    n = len(items)
+    if distance == 0 or n < 2:
+        return
+    strings = ["\t".join(item) for item in items]
+    if distance > 2 or 10 * _shortened_count(strings, distance) > min(n * n / 2, 10 * MOST_SHORTENED):
+        yield from _close_by_block(items, distance)
+        return
+    hashes, owners = _shortened(strings, distance)
+    in_order = np.sort(hashes)
+    hashes, owners = _among(hashes, owners, in_order[1:][in_order[1:] == in_order[:-1]])
+    if 10 * _meetings(hashes) > n * n / 2:
+        yield from _close_by_block(items, distance)
+        return
+    for i, j in _meeting(hashes, owners, hashes, owners):
+        some = i < j
+        yield _within(items, items, i[some], j[some], distance)
+
+
+def nearest(queries: Sequence[str], references: Iterable[str], most: int = 2) -> np.ndarray:
+    """How many edits each query is from the nearest of ``references``, int8 (n,); ``most`` + 1 stands for more.
+
+    ``most`` is 2 at most. The references are gone through in pieces, so there may be millions of them.
+
+    >>> nearest(["ASSF", "ATSF", "QQQQQ"], ["ASSF", "ASSSF"]).tolist()
+    [0, 1, 3]
+    """
+    if not 0 <= most <= 2:
+        raise ValueError(f"most is 0, 1 or 2, not {most}")
+    distinct, of = unique(queries)
+    references = list(dict.fromkeys(references))
+    known = set(references)
+    found = np.array([0 if query in known else most + 1 for query in distinct], dtype=np.int8)
+    for edits in range(1, most + 1):
+        for start in range(0, len(references), 50_000):
+            left = np.flatnonzero(found > most)  # what has been found is asked no more: dense sets are soon done
+            some, asked = references[start : start + 50_000], [distinct[i] for i in left]
+            hashes, owners = _shortened(asked, edits)
+            for i, j in _meeting(hashes, owners, *_among(*_shortened(some, edits), hashes)):
+                there = found[left[i]] > most
+                hits, _ = _within([(a,) for a in asked], [(b,) for b in some], i[there], j[there], edits)
+                found[left[hits]] = edits
+    return found[of] if len(of) else np.empty(0, dtype=np.int8)
 
 
 def identity_pairs(sequences: Sequence[str], identity: float) -> Pairs:
@@ -111,40 +159,129 @@ def identity_pairs(sequences: Sequence[str], identity: float) -> Pairs:
         edits = cdist(sequences[rows], sequences, scorer=Levenshtein.distance, score_cutoff=cutoff, dtype=np.int32)
         return edits <= np.maximum(allowed[rows, None], allowed[None, :])
 
-    return _pairs_by_block(len(sequences), alike)
+    return _joined(_by_block(len(sequences), alike), len(sequences))
 
 
 def linked(n: int, pairs: Pairs) -> np.ndarray:
     """Single linkage: int (n,) labels of the connected components of ``pairs``."""
-    rows, columns = pairs
-    graph = coo_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=(n, n))
-    return connected_components(graph, directed=False)[1].astype(np.int64)
+    return linked_pieces(n, [pairs])
 
 
-def _pairs_within_one(items: Sequence[tuple[str, ...]]) -> Pairs:
-    # Two strings one edit apart share a string with at most one letter taken out of each (SymSpell's trick), so only
-    # those that share one are compared. Chains are joined by a tab, which no single edit can move.
-    strings = ["\t".join(item) for item in items]
-    sharing: dict[str, list[int]] = {}
-    for i, string in enumerate(strings):
-        for shorter in {string, *(string[:k] + string[k + 1 :] for k in range(len(string)))}:
-            sharing.setdefault(shorter, []).append(i)
-    candidates = {pair for members in sharing.values() for pair in combinations(members, 2)}
-    return _sorted_pairs(
-        {(i, j) for i, j in candidates if Levenshtein.distance(strings[i], strings[j], score_cutoff=1) <= 1}
-    )
+def linked_pieces(n: int, pieces: Iterable[Pairs]) -> np.ndarray:
+    """As ``linked``; what a piece has linked is all that is kept of it."""
+    labels = np.arange(n, dtype=np.int64)
+    for rows, columns in pieces:
+        rows, columns = labels[rows], labels[columns]
+        graph = coo_array((np.ones(len(rows), dtype=bool), (rows, columns)), shape=(n, n))
+        labels = connected_components(graph, directed=False)[1].astype(np.int64)[labels]
+    return labels
 
 
-def _pairs_by_block(n: int, close: Callable[[slice], np.ndarray]) -> Pairs:
-    found = []
+# ------------------------------------------------------------------------------------------------- who is compared
+
+
+def _close_by_block(items: Sequence[tuple[str, ...]], distance: int) -> Iterator[Pairs]:
+    return _by_block(len(items), lambda rows: edit_distances(items[rows], items, distance) <= distance)
+
+
+def _by_block(n: int, close: Callable[[slice], np.ndarray]) -> Iterator[Pairs]:
     for start in range(0, n, BLOCK):
         rows, columns = np.nonzero(close(slice(start, start + BLOCK)))
         rows = rows + start
-        found.append(np.stack([rows, columns])[:, rows < columns])
-    rows, columns = np.concatenate(found, axis=1) if found else NO_PAIRS
+        yield rows[rows < columns], columns[rows < columns]
+
+
+def _within(
+    left: Sequence[tuple[str, ...]], right: Sequence[tuple[str, ...]], i: np.ndarray, j: np.ndarray, distance: int
+) -> Pairs:
+    """Those of the pairs, each once and sorted, whose summed edit distance is at most ``distance``."""
+    i, j = np.divmod(np.unique(i * len(right) + j), max(1, len(right)))
+    total = np.zeros(len(i), dtype=np.int64)
+    for a, b in zip(zip(*(left[k] for k in i)), zip(*(right[k] for k in j))):
+        total += cpdist(a, b, scorer=Levenshtein.distance, score_cutoff=distance, dtype=np.int32)
+    return i[total <= distance], j[total <= distance]
+
+
+def _joined(pieces: Iterator[Pairs], n: int) -> Pairs:
+    keys = [rows * n + columns for rows, columns in pieces]
+    rows, columns = np.divmod(np.unique(np.concatenate(keys)), n) if keys else NO_PAIRS
     return rows, columns
 
 
-def _sorted_pairs(pairs: set[tuple[int, int]]) -> Pairs:
-    table = np.array(sorted(pairs), dtype=np.int64).reshape(-1, 2)
-    return table[:, 0], table[:, 1]
+def _shortened_count(strings: Sequence[str], most: int) -> int:
+    return sum(comb(len(string), k) for string in strings for k in range(most + 1))
+
+
+def _among(hashes: np.ndarray, owners: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Those of the hashes that may be among ``wanted``, by their first 26 bits: most others are gone at no cost."""
+    table = np.zeros(1 << 26, dtype=bool)
+    table[wanted >> np.uint64(38)] = True
+    some = table[hashes >> np.uint64(38)]
+    return hashes[some], owners[some]
+
+
+def _meetings(hashes: np.ndarray) -> int:
+    """How many pairs of positions have the same hash."""
+    counts = np.unique(hashes, return_counts=True)[1]
+    return int((counts * (counts - 1) // 2).sum())
+
+
+def _meeting(
+    hashes: np.ndarray, owners: np.ndarray, other_hashes: np.ndarray, other_owners: np.ndarray
+) -> Iterator[Pairs]:
+    """Pairs (owner, other owner) that have a hash in common, ``CANDIDATES`` at a time, perhaps several times."""
+    order, other = np.argsort(hashes), np.argsort(other_hashes)
+    hashes, owners = hashes[order], owners[order]
+    other_hashes, other_owners = other_hashes[other], other_owners[other]
+    first = np.searchsorted(hashes, other_hashes, "left")
+    counts = np.searchsorted(hashes, other_hashes, "right") - first
+    ends = np.cumsum(counts)
+    for low in range(0, int(ends[-1]) if len(ends) else 0, CANDIDATES):
+        taken = np.arange(low, min(low + CANDIDATES, ends[-1]))
+        run = np.searchsorted(ends, taken, "right")
+        yield owners[first[run] + taken - (ends - counts)[run]], other_owners[run]
+
+
+# A string's hash is the sum of its letters' codes times the powers of an odd base, modulo 2 ** 64: with a letter out,
+# the rest moves one place to the left, which is a product with the inverse of the base. Equal hashes are only ever
+# candidates, so that a collision costs a comparison and nothing else.
+_BASE = 0x9E3779B97F4A7C15
+_INVERSE = np.uint64(pow(_BASE, -1, 2**64))
+_LETTER_CODES = np.random.default_rng(0).integers(1, 2**63, 256, dtype=np.uint64)
+
+
+def _shortened(strings: Sequence[str], most: int) -> tuple[np.ndarray, np.ndarray]:
+    """The hashes of each string with 0 to ``most`` (at most 2) letters taken out, each once, and its position."""
+    by_length: dict[int, list[int]] = defaultdict(list)
+    for position, string in enumerate(strings):
+        by_length[len(string)].append(position)
+    hashes, owners = [np.empty(0, dtype=np.uint64)], [np.empty(0, dtype=np.int64)]
+    for length, positions in by_length.items():
+        step = max(1, 2_000_000 // (1 + length * length))
+        for start in range(0, len(positions), step):
+            some = positions[start : start + step]
+            letters = "".join(strings[position] for position in some).encode("latin-1", "replace")
+            found = _without(_LETTER_CODES[np.frombuffer(letters, np.uint8).reshape(len(some), length)], most)
+            found.sort(axis=1)
+            first = np.ones(found.shape, dtype=bool)  # of SS either S may be out: once is enough
+            first[:, 1:] = found[:, 1:] != found[:, :-1]
+            hashes.append(found[first])
+            owners.append(np.repeat(np.array(some, dtype=np.int64), first.sum(axis=1)))
+    return np.concatenate(hashes), np.concatenate(owners)
+
+
+def _without(codes: np.ndarray, most: int) -> np.ndarray:
+    # codes (m, L) -> hashes (m, 1 + L + L (L - 1) / 2)
+    length = codes.shape[1]
+    powers = np.cumprod(np.full(length, _BASE, dtype=np.uint64), dtype=np.uint64)
+    ends = np.zeros((len(codes), length + 1), dtype=np.uint64)
+    np.cumsum(codes * powers, axis=1, out=ends[:, 1:])
+    whole = ends[:, -1:]
+    found = [whole]
+    if most >= 1:
+        found.append(ends[:, :-1] + _INVERSE * (whole - ends[:, 1:]))
+    if most >= 2:
+        i, j = np.triu_indices(length, 1)
+        between, after = ends[:, j] - ends[:, i + 1], whole - ends[:, j + 1]
+        found.append(ends[:, i] + _INVERSE * (between + _INVERSE * after))
+    return np.concatenate(found, axis=1)
