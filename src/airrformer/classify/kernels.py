@@ -1,0 +1,610 @@
+"""Classifiers by distance: kernel density ratio, support vectors, nearest neighbours; on loops or on any vectors.
+
+Three scikit-learn estimators over one pass of distance blocks, never an n x n table of a large set. ``metric`` says
+what is compared: ``loops``, the loops and genes of a table of letters (``receptors.loops.LoopDistance``, whose
+parameters are ``options``), or the rows of a matrix, by ``euclidean`` or ``cosine`` distance after scaling. A bandwidth
+is a share of the usual distance between training receptors, so that 0.1 means about the same everywhere.
+
+Labels are ``y`` of two classes, as scikit-learn has them, or Y, int (n, K) of K classes side by side: 1 positive, 0
+negative, -1 unknown. ``predict_proba`` then gives P(positive) of each class, float64 (m, K); NaN for a class without
+both labels. ``density_ratio_scores``, ``svc_scores`` and ``neighbor_scores`` give the same for a whole grid of
+parameters, sharing the distances: what to tune with.
+
+Letters: n training receptors, m others, K classes, G points of a grid, C columns of weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+from scipy import sparse
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.svm import SVC, LinearSVC
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+
+from airrformer.receptors.loops import AT_ONCE, Encoded, LoopDistance, chains_of, encode, loop_blocks
+
+METRICS: tuple[str, ...] = ("loops", "euclidean", "cosine")
+FORMS: tuple[str, ...] = ("exponential", "gaussian")
+_SAMPLE = 120  # rows, of which all pairs say what distance is usual
+_LEAST = 1e-30  # of a sum of kernels of which the largest is 1: nothing near
+
+Metric = LoopDistance | str
+References = Encoded | np.ndarray | sparse.csr_array
+
+
+# ---------------------------------------------------------------------------------- distances of letters and vectors
+
+
+@dataclass(frozen=True)
+class _VectorBlock:
+    table: np.ndarray  # float64 (m, n)
+
+    def distances(self, fill) -> np.ndarray:
+        return self.table
+
+
+def _metric(metric: str, options: dict | None) -> Metric:
+    if metric not in METRICS:
+        raise ValueError(f"metric is one of {', '.join(METRICS)}, not {metric!r}")
+    if metric == "loops":
+        return LoopDistance(**(options or {}))
+    if options:
+        raise ValueError(f"options are those of metric 'loops'; {metric} has none: {options}")
+    return metric
+
+
+def _blocks(queries: References, references: References, metrics: Sequence[Metric], at_once: int) -> Iterator:
+    """Rows of queries and for each metric their distances to all references, as ``LoopBlock`` or ``_VectorBlock``."""
+    if isinstance(references, Encoded):
+        yield from loop_blocks(queries, references, metrics, at_once)
+        return
+    step = max(1, at_once // (2 * max(1, references.shape[0])))
+    for start in range(0, queries.shape[0], step):
+        rows = slice(start, min(start + step, queries.shape[0]))
+        yield rows, [_VectorBlock(_vector_distances(queries[rows], references, metric)) for metric in metrics]
+
+
+def _vector_distances(A, B, metric: str) -> np.ndarray:
+    squares = [np.asarray(M.multiply(M).sum(axis=1)).ravel() if sparse.issparse(M) else (M**2).sum(1) for M in (A, B)]
+    products = A @ B.T
+    products = products.toarray() if sparse.issparse(products) else products
+    if metric == "cosine":
+        lengths = [np.where(square > 0, np.sqrt(square), 1) for square in squares]
+        return np.maximum(1 - products / (lengths[0][:, None] * lengths[1]), 0)
+    found = squares[0][:, None] + squares[1] - 2 * products
+    found[found < 1e-12 * (squares[0][:, None] + squares[1])] = 0  # the same row, but for rounding
+    return np.sqrt(found)
+
+
+def _usual(metric: Metric, references: References) -> float:
+    if isinstance(references, Encoded):
+        return metric.usual(references)
+    n = references.shape[0]
+    sample = references[np.linspace(0, n - 1, min(_SAMPLE, n)).astype(int)]
+    distances = _vector_distances(sample, sample, metric)[np.triu_indices(sample.shape[0], 1)]
+    return float(distances.mean()) or 1.0 if len(distances) else 1.0
+
+
+def _fill(metric: Metric, references: References, width: float) -> dict:
+    return metric.fill(references, width) if isinstance(references, Encoded) else {}
+
+
+def _near_fill(metric: Metric, references: References) -> dict:
+    # the mean distance would put whoever lacks a chain behind all neighbours that have it
+    return _fill(metric, references, 0.1 * _usual(metric, references))
+
+
+@dataclass(frozen=True)
+class _Kernel:
+    """exp(-d / h), or exp(-(d / h)^2 / 2): h in the units of the metric, and what missing parts cost."""
+
+    metric: Metric
+    width: float
+    form: str
+    fill: dict
+
+    def of(self, distances: np.ndarray, least: np.ndarray | None, out: np.ndarray | None = None) -> np.ndarray:
+        """(m, n); with ``least`` (m,) divided by the kernel at this distance."""
+        if self.form == "gaussian":
+            found = np.multiply(distances, distances, out=out)
+            found *= -0.5 / self.width**2
+            if least is not None:
+                found += (0.5 / self.width**2 * least**2)[:, None]
+        elif least is not None:
+            found = np.subtract(least[:, None], distances, out=out)
+            found *= 1 / self.width
+        else:
+            found = np.multiply(distances, -1 / self.width, out=out)
+        return np.exp(found, out=found)
+
+
+def _kernel(params: dict, references: References) -> _Kernel:
+    metric = _metric(params["metric"], params["options"])
+    if params["form"] not in FORMS:
+        raise ValueError(f"form is one of {', '.join(FORMS)}, not {params['form']!r}")
+    if not params["bandwidth"] > 0:
+        raise ValueError(f"bandwidth is above 0, not {params['bandwidth']!r}")
+    width = params["bandwidth"] * _usual(metric, references)
+    return _Kernel(metric, width, params["form"], _fill(metric, references, width))
+
+
+def _kernel_sums(
+    queries: References,
+    references: References,
+    kernels: Sequence[_Kernel],
+    weights: Sequence[np.ndarray],
+    relative: bool,
+    copies: np.ndarray | None = None,
+) -> list[np.ndarray]:
+    """``kernel @ weights`` for each kernel, float64 (m, C), from weights (n, C).
+
+    relative: each row divided by its largest kernel, so that what is far from everything still has a ratio.
+    copies: int (n,) that says who is who where queries and references are the same; nobody counts itself or a copy.
+    """
+    metrics = list(dict.fromkeys(kernel.metric for kernel in kernels))
+    m = queries.n if isinstance(queries, Encoded) else queries.shape[0]
+    found = [np.zeros((m, W.shape[1])) for W in weights]
+    buffer = None
+    for rows, blocks in _blocks(queries, references, metrics, AT_ONCE // (1 + len(metrics) // 4)):
+        own = None if copies is None else copies[rows, None] == copies
+        for metric, block in zip(metrics, blocks):
+            for i, kernel in enumerate(kernels):
+                if kernel.metric != metric:
+                    continue
+                distances = block.distances(kernel.fill)
+                if own is not None:
+                    distances = np.where(own, np.float32(np.inf), distances)
+                least = distances.min(axis=1) if relative else None
+                if own is not None and relative:
+                    least[np.isinf(least)] = 0
+                if buffer is None or buffer.shape != distances.shape or buffer.dtype != distances.dtype:
+                    buffer = np.empty_like(distances)
+                found[i][rows] = kernel.of(distances, least, buffer) @ weights[i].astype(distances.dtype, copy=False)
+    return found
+
+
+# ------------------------------------------------------------------------------------------------------- estimators
+
+
+class _ByDistance(ClassifierMixin, BaseEstimator):
+    """What the three have in common: how X and labels are read and kept, and how scores become classes."""
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.classifier_tags.multi_class = False
+        tags.input_tags.sparse = True
+        return tags
+
+    def fit(self, X, y):
+        """Learn from X (n receptors) and y (n,) of two classes, or Y int8 (n, K) with 1, 0 and -1 for unknown."""
+        y = _target(y)
+        if _metric(self.metric, self.options) != self.metric:
+            columns = [name for name in _checked_letters(X) if not str(name).endswith("_sequence")]
+            self.references_ = {str(name): np.array(X[name].tolist(), dtype=str) for name in columns}
+            self.n_features_in_ = X.shape[1]
+            references = encode(self.references_)
+        else:
+            X, y = validate_data(
+                self, X, y, accept_sparse="csr", dtype=np.float64, multi_output=y.ndim == 2, ensure_min_samples=2
+            )
+            self.mean_, self.scale_ = _scaling(X)
+            references = self.references_ = self._scaled(X)
+        self._learn(references, self._labels(y, X.shape[0]))
+        return self
+
+    def _labels(self, y: np.ndarray, n: int) -> np.ndarray:
+        if len(y) != n:
+            raise ValueError(f"X has {n} rows, but y {len(y)}")
+        self.multi_ = y.ndim == 2
+        if self.multi_:
+            self.classes_ = np.array([0, 1])
+            if not np.isin(y, (-1, 0, 1)).all():
+                raise ValueError("Y holds 1 (positive), 0 (negative) and -1 (unknown) only")
+            return y.astype(np.int8)
+        check_classification_targets(y)
+        self.classes_ = np.unique(y)
+        if len(self.classes_) > 2:
+            # the sentence that scikit-learn's own checks look for
+            raise ValueError(f"Only binary classification is supported. The target has {len(self.classes_)} classes.")
+        if len(self.classes_) < 2:
+            raise ValueError("This classifier needs samples of 2 classes; the data holds only one class.")
+        return (y == self.classes_[1]).astype(np.int8)[:, None]
+
+    def _scaled(self, X):
+        if sparse.issparse(X):
+            return sparse.csr_array(X.multiply(1 / self.scale_))
+        return (X - self.mean_) / self.scale_
+
+    def _known(self) -> References:
+        return encode(self.references_) if isinstance(self.references_, dict) else self.references_
+
+    def _queries(self, X) -> References:
+        check_is_fitted(self)
+        if isinstance(self.references_, dict):
+            return encode(_checked_letters(X))
+        return self._scaled(validate_data(self, X, reset=False, accept_sparse="csr", dtype=np.float64))
+
+    def decision_function(self, X) -> np.ndarray:
+        """Log odds, or signed distances: float64 (m,), or (m, K) after Y."""
+        scores = self._scores(self._queries(X))
+        return scores if self.multi_ else scores[:, 0]
+
+    def predict_proba(self, X) -> np.ndarray:
+        """P(positive) of each class, float64 (m, K); after y, of both classes, (m, 2)."""
+        found = expit(self.decision_function(X))
+        return found if self.multi_ else np.stack([1 - found, found], axis=1)
+
+    def predict(self, X) -> np.ndarray:
+        """The more probable class, or after Y whether each class is, int (m, K)."""
+        positive = (self.decision_function(X) > 0).astype(int)
+        return positive if self.multi_ else self.classes_[positive]
+
+
+def _target(y) -> np.ndarray:
+    """y (n,), or Y (n, K): a single column is Y where it is int8, else y that someone forgot to flatten."""
+    if y is None:
+        raise ValueError("this classifier requires y to be passed, but the target y is None")
+    y = np.asarray(y)
+    if y.ndim == 2 and y.shape[1] == 1 and y.dtype != np.int8:
+        return column_or_1d(y, warn=True)
+    return y
+
+
+def _checked_letters(X) -> pd.DataFrame:
+    if not isinstance(X, pd.DataFrame) or not chains_of(X):
+        raise ValueError(
+            "metric 'loops' compares letters, a DataFrame with columns such as TRB_cdr3; "
+            f"for a matrix (this is {type(X).__name__}) take metric 'euclidean' or 'cosine'"
+        )
+    return X
+
+
+def _scaling(X) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and standard deviation of each column; of a sparse matrix 0 and the largest absolute value."""
+    if sparse.issparse(X):
+        mean, scale = np.zeros(X.shape[1]), np.asarray(abs(X).max(axis=0).todense()).ravel()
+    else:
+        mean, scale = X.mean(axis=0), X.std(axis=0)
+    return mean, np.where(scale > 1e-12 * np.maximum(1, np.abs(mean)), scale, 1.0)
+
+
+class KernelDensityRatio(_ByDistance):
+    """How much denser the positives lie around a receptor than the negatives: log mean kernel less log mean kernel.
+
+    The log odds are this ratio plus the log of positives to negatives in training; ``bandwidth`` and ``form`` decide
+    how far a training receptor reaches. Nothing is fitted, so a receptor of the training set is its own neighbour:
+    judge by ``leave_one_out`` or on others.
+
+    Args:
+        bandwidth: h, as a share of the usual distance between training receptors.
+        metric, options: see the module.
+        form: ``exponential``, exp(-d / h), or ``gaussian``, exp(-(d / h)^2 / 2).
+        background: how much a receptor that is unknown for a class weighs among its negatives.
+    """
+
+    def __init__(self, bandwidth=0.1, *, metric="loops", options=None, form="exponential", background=0.0):
+        self.bandwidth = bandwidth
+        self.metric = metric
+        self.options = options
+        self.form = form
+        self.background = background
+
+    def _learn(self, references: References, Y: np.ndarray) -> None:
+        self.Y_ = Y
+        kernel = _kernel(self.get_params(), references)
+        self.width_, self.fill_ = kernel.width, kernel.fill
+
+    def _scores(self, queries: References, copies: np.ndarray | None = None) -> np.ndarray:
+        kernel = _Kernel(_metric(self.metric, self.options), self.width_, self.form, self.fill_)
+        sums = _kernel_sums(queries, self._known(), [kernel], [_label_weights(self.Y_)], True, copies)
+        return _log_odds(sums[0], self.Y_, self.background)
+
+    def leave_one_out(self, groups=None) -> np.ndarray:
+        """Log odds of the training receptors themselves, each from the others that are no copies of it.
+
+        groups: (n,), to leave out the whole group of each; None: receptors with the same letters or row.
+        """
+        check_is_fitted(self)
+        references = self._known()
+        scores = self._scores(references, _copies(references) if groups is None else _numbered(groups))
+        return scores if self.multi_ else scores[:, 0]
+
+
+def _numbered(groups) -> np.ndarray:
+    return np.unique(np.asarray(groups), return_inverse=True)[1]
+
+
+def _copies(references: References) -> np.ndarray:
+    """The same number for receptors of which everything is the same, int (n,)."""
+    if isinstance(references, Encoded):
+        columns = np.stack([column.of for column in references.columns.values()], axis=1)
+        return np.unique(columns, axis=0, return_inverse=True)[1].ravel()
+    rows = references.toarray() if sparse.issparse(references) else references
+    return np.unique(rows, axis=0, return_inverse=True)[1].ravel()
+
+
+def _label_weights(Y: np.ndarray) -> np.ndarray:
+    """Columns to sum kernels by, float (n, 3 K): positives, negatives and unknown of each class."""
+    return np.hstack([Y == 1, Y == 0, Y == -1]).astype(np.float64)
+
+
+def _log_odds(sums: np.ndarray, Y: np.ndarray, background: float) -> np.ndarray:
+    K = Y.shape[1]
+    positive, negative, unknown = (sums[:, k * K : (k + 1) * K] for k in range(3))
+    n_positive, n_negative, n_unknown = (np.count_nonzero(label == Y, axis=0) for label in (1, 0, -1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        near = np.log(positive + _LEAST) - np.log(n_positive)
+        far = np.log(negative + background * unknown + _LEAST) - np.log(n_negative + background * n_unknown)
+        scores = near - far + np.log(n_positive / n_negative)
+    return np.where((n_positive > 0) & (n_negative > 0), scores, np.nan)
+
+
+class DistanceSVC(_ByDistance):
+    """Support vector machines with the kernel of a distance, one a class.
+
+    Beyond ``exact`` receptors the kernel is approximated by ``landmarks`` of them, drawn by ``random_state``
+    (Nystroem). ``predict_proba`` is the logistic function of the decision, to be calibrated by who needs probabilities.
+
+    Args:
+        C: how dear an error is; ``class_weight``: None or "balanced".
+        background: the weight of receptors that are unknown for a class, as its negatives; 0 leaves them out.
+        bandwidth, metric, options, form: as in ``KernelDensityRatio``.
+    """
+
+    def __init__(
+        self,
+        C=1.0,
+        bandwidth=0.3,
+        *,
+        metric="loops",
+        options=None,
+        form="exponential",
+        background=0.0,
+        class_weight=None,
+        exact=4000,
+        landmarks=1000,
+        random_state=0,
+    ):
+        self.C = C
+        self.bandwidth = bandwidth
+        self.metric = metric
+        self.options = options
+        self.form = form
+        self.background = background
+        self.class_weight = class_weight
+        self.exact = exact
+        self.landmarks = landmarks
+        self.random_state = random_state
+
+    def _learn(self, references: References, Y: np.ndarray) -> None:
+        ((kernel, coefficients, intercepts),) = _fit_svcs([self.get_params()], references, Y)
+        support = np.flatnonzero(coefficients.any(axis=1))
+        if not len(support):
+            support = np.array([0])
+        if isinstance(self.references_, dict):
+            self.references_ = {name: column[support] for name, column in self.references_.items()}
+        else:
+            self.references_ = self.references_[support]
+        self.width_, self.fill_ = kernel.width, kernel.fill
+        self.coef_, self.intercept_ = coefficients[support], intercepts
+
+    def _scores(self, queries: References) -> np.ndarray:
+        kernel = _Kernel(_metric(self.metric, self.options), self.width_, self.form, self.fill_)
+        return _kernel_sums(queries, self._known(), [kernel], [self.coef_], False)[0] + self.intercept_
+
+
+def _fit_svcs(points: Sequence[dict], references: References, Y: np.ndarray) -> list:
+    """For each point its kernel, coefficients (n, K) of the receptors and intercepts (K,).
+
+    The distances of a class are computed once for all points of one metric.
+    """
+    kernels = [_kernel(point, references) for point in points]
+    found = [(kernel, np.zeros(Y.shape), np.full(Y.shape[1], np.nan)) for kernel in kernels]
+    for k in range(Y.shape[1]):
+        for background in dict.fromkeys(point["background"] for point in points):
+            rows = np.flatnonzero((Y[:, k] >= 0) | (background > 0))
+            y = (Y[rows, k] == 1).astype(int)
+            if not (Y[rows, k] == 1).any() or not (Y[rows, k] == 0).any():
+                continue
+            weights = np.where(Y[rows, k] == -1, background, 1.0)
+            for metric in dict.fromkeys(kernel.metric for kernel in kernels):
+                these = [
+                    i
+                    for i, (point, kernel) in enumerate(zip(points, kernels))
+                    if kernel.metric == metric and point["background"] == background
+                ]
+                _fit_class(these, points, found, references, rows, y, weights, metric, k)
+    return found
+
+
+def _fit_class(these, points, found, references, rows, y, weights, metric, k) -> None:
+    """One class under the points ``these``, all of one metric, into ``found``."""
+    by_size: dict[tuple, list[int]] = {}
+    for i in these:
+        size = (points[i]["exact"], points[i]["landmarks"], points[i]["random_state"])
+        by_size.setdefault(size, []).append(i)
+    for (exact, landmarks, seed), same in by_size.items():
+        chosen = np.arange(len(rows))
+        if len(rows) > exact:
+            chosen = np.sort(np.random.default_rng(seed).choice(len(rows), min(landmarks, len(rows)), replace=False))
+        some, near = _rows(references, rows), _rows(references, rows[chosen])
+        pieces = [blocks[0] for _, blocks in _blocks(some, near, [metric], AT_ONCE)]
+        last = None
+        for i in same:
+            kernel = found[i][0]
+            if last is None or (kernel.width, kernel.form) != last:
+                last = (kernel.width, kernel.form)
+                table = np.concatenate([kernel.of(piece.distances(kernel.fill), None) for piece in pieces])
+            point = points[i]
+            if len(chosen) == len(rows):
+                model = SVC(C=point["C"], kernel="precomputed", class_weight=point["class_weight"], cache_size=100)
+                model.fit(table, y, sample_weight=weights)
+                found[i][1][rows[model.support_], k] = model.dual_coef_[0]
+            else:
+                to_features = _inverse_root(table[chosen])  # (landmarks, features)
+                model = LinearSVC(C=point["C"], class_weight=point["class_weight"], dual=False, random_state=0)
+                model.fit(table @ to_features, y, sample_weight=weights)
+                found[i][1][rows[chosen], k] = to_features @ model.coef_[0]
+            found[i][2][k] = model.intercept_[0]
+
+
+def _rows(references: References, rows: np.ndarray) -> References:
+    return references.rows(rows) if isinstance(references, Encoded) else references[rows]
+
+
+def _inverse_root(kernel: np.ndarray) -> np.ndarray:
+    """R with R R' = kernel^-1 on the directions in which it is clearly positive: a distance need not give a kernel."""
+    values, vectors = np.linalg.eigh(kernel.astype(np.float64))
+    kept = values > 1e-6 * values[-1]
+    return vectors[:, kept] / np.sqrt(values[kept])
+
+
+class DistanceNeighbors(_ByDistance):
+    """The share of positives among the nearest training receptors of which the class is known, weighted by closeness.
+
+    Weights are 1 / distance; where there are receptors at distance 0, they alone count.
+
+    Args:
+        n_neighbors: how many; all where there are fewer.
+        metric, options: as in ``KernelDensityRatio``. ``{"cost": "edit", "weights": (0, 0, 1), "trim": False}`` is the
+            edit distance of CDR3s, ``{}`` TCRdist's.
+    """
+
+    def __init__(self, n_neighbors=5, *, metric="loops", options=None):
+        self.n_neighbors = n_neighbors
+        self.metric = metric
+        self.options = options
+
+    def _learn(self, references: References, Y: np.ndarray) -> None:
+        self.Y_ = Y
+        self.fill_ = _near_fill(_metric(self.metric, self.options), references)
+
+    def predict_proba(self, X) -> np.ndarray:
+        metric = _metric(self.metric, self.options)
+        queries = self._queries(X)
+        points = [{"n_neighbors": self.n_neighbors}]
+        found = _votes(queries, self._known(), self.Y_, metric, self.fill_, points)[0]
+        return found if self.multi_ else np.hstack([1 - found, found])
+
+    def decision_function(self, X) -> np.ndarray:
+        """P(positive) - 1/2."""
+        found = self.predict_proba(X) - 0.5
+        return found if self.multi_ else found[:, 1]
+
+
+def _votes(queries, references, Y: np.ndarray, metric: Metric, fill: dict, points: Sequence[dict]) -> np.ndarray:
+    """Weighted shares, float64 (G, m, K): one look serves every number of neighbours."""
+    most = max(point["n_neighbors"] for point in points)
+    m = queries.n if isinstance(queries, Encoded) else queries.shape[0]
+    found = np.full((len(points), m, Y.shape[1]), np.nan)
+    for rows, (block,) in _blocks(queries, references, [metric], AT_ONCE // 2):
+        distances = block.distances(fill)
+        for k, labels in enumerate(Y.T):
+            known = np.flatnonzero(labels >= 0)
+            if not (labels == 1).any() or not (labels == 0).any():
+                continue
+            d = distances if len(known) == len(labels) else distances[:, known]
+            nearest = _nearest(d, most)
+            closeness = _closeness(np.take_along_axis(d, nearest, axis=1).astype(np.float64))
+            votes = np.cumsum(closeness * labels[known][nearest], axis=1)
+            total = np.cumsum(closeness, axis=1)
+            for g, point in enumerate(points):
+                last = min(point["n_neighbors"], nearest.shape[1]) - 1
+                found[g, rows, k] = votes[:, last] / total[:, last]
+    return found
+
+
+def _nearest(distances: np.ndarray, k: int) -> np.ndarray:
+    """Positions of the k nearest of each row in order, int (m, k); of equally near ones the first in the table."""
+    if k < distances.shape[1]:
+        bound = np.partition(distances, k - 1, axis=1)[:, k - 1 : k]
+        # all that are nearer, then as many of those at the bound as are left, from the front
+        nearer = distances < bound
+        at_bound = distances == bound
+        room = k - nearer.sum(axis=1, keepdims=True)
+        taken = nearer | (at_bound & (np.cumsum(at_bound, axis=1, dtype=np.int32) <= room))
+        positions = np.nonzero(taken)[1].reshape(len(distances), k)
+        order = np.argsort(np.take_along_axis(distances, positions, axis=1), axis=1, kind="stable")
+        return np.take_along_axis(positions, order, axis=1)
+    return np.argsort(distances, axis=1, kind="stable")
+
+
+def _closeness(distances: np.ndarray) -> np.ndarray:
+    """Weights 1 / distance of sorted neighbours; those at distance 0, where there are any, count alone."""
+    same = distances == 0
+    with np.errstate(divide="ignore"):
+        return np.where(same.any(axis=1, keepdims=True), same, 1 / distances)
+
+
+# ------------------------------------------------------------------------------------------------- a grid in one pass
+
+
+def density_ratio_scores(X, Y: np.ndarray, X_test, points: Sequence[dict]) -> np.ndarray:
+    """P(positive) of ``KernelDensityRatio(**point)`` for each point, float64 (G, m, K), from one pass of distances."""
+    points, references, queries, Y = _read(KernelDensityRatio, X, Y, X_test, points)
+    of = [_kernel_key(point) for point in points]
+    kernels = {key: _kernel(points[of.index(key)], references) for key in dict.fromkeys(of)}
+    weights = [_label_weights(Y)] * len(kernels)
+    sums = dict(zip(kernels, _kernel_sums(queries, references, list(kernels.values()), weights, True)))
+    found = [_log_odds(sums[key], Y, point["background"]) for key, point in zip(of, points)]
+    return expit(np.stack(found))
+
+
+def svc_scores(X, Y: np.ndarray, X_test, points: Sequence[dict]) -> np.ndarray:
+    """P(positive) of ``DistanceSVC(**point)`` for each point, float64 (G, m, K)."""
+    points, references, queries, Y = _read(DistanceSVC, X, Y, X_test, points)
+    fitted = _fit_svcs(points, references, Y)
+    kernels: dict[tuple, list[int]] = {}
+    for i, point in enumerate(points):
+        kernels.setdefault(_kernel_key(point), []).append(i)
+    weights = [np.hstack([fitted[i][1] for i in same]) for same in kernels.values()]
+    sums = _kernel_sums(queries, references, [fitted[same[0]][0] for same in kernels.values()], weights, False)
+    K = Y.shape[1]
+    found = np.empty((len(points), len(sums[0]), K))
+    for table, same in zip(sums, kernels.values()):
+        for j, i in enumerate(same):
+            found[i] = table[:, j * K : (j + 1) * K] + fitted[i][2]
+    return expit(found)
+
+
+def neighbor_scores(X, Y: np.ndarray, X_test, points: Sequence[dict]) -> np.ndarray:
+    """P(positive) of ``DistanceNeighbors(**point)`` for each point, float64 (G, m, K)."""
+    points, references, queries, Y = _read(DistanceNeighbors, X, Y, X_test, points)
+    found: list[np.ndarray | None] = [None] * len(points)
+    metrics = [_metric(point["metric"], point["options"]) for point in points]
+    for metric in dict.fromkeys(metrics):
+        same = [i for i, other in enumerate(metrics) if other == metric]
+        votes = _votes(queries, references, Y, metric, _near_fill(metric, references), [points[i] for i in same])
+        for i, scores in zip(same, votes):
+            found[i] = scores
+    return np.stack(found)
+
+
+def _kernel_key(point: dict) -> tuple:
+    return _metric(point["metric"], point["options"]), point["bandwidth"], point["form"]
+
+
+def _read(estimator: type[_ByDistance], X, Y, X_test, points) -> tuple[list[dict], References, References, np.ndarray]:
+    """Points with all parameters, and the data as ``fit`` and ``predict`` would read them."""
+    points = [estimator(**point).get_params() for point in points]
+    metrics = {point["metric"] for point in points}
+    Y = np.asarray(Y).astype(np.int8)
+    if metrics == {"loops"}:
+        return points, encode(_without_sequences(X)), encode(_checked_letters(X_test)), Y
+    if "loops" in metrics:
+        raise ValueError("the points of a grid compare either loops or vectors")
+    reader = estimator(metric="euclidean")
+    X = sparse.csr_array(X) if sparse.issparse(X) else np.asarray(X, dtype=np.float64)
+    X_test = sparse.csr_array(X_test) if sparse.issparse(X_test) else np.asarray(X_test, dtype=np.float64)
+    reader.mean_, reader.scale_ = _scaling(X)
+    return points, reader._scaled(X), reader._scaled(X_test), Y
+
+
+def _without_sequences(X: pd.DataFrame) -> pd.DataFrame:
+    return _checked_letters(X)[[name for name in X if not str(name).endswith("_sequence")]]
