@@ -69,3 +69,54 @@ def test_chains_of_other_receptors_do_not_matter():
     receptors, chains = tables({"a": {"TRB": "ASSAAF"}, "b": {"TRB": "ASSACF"}, "c": {"TRB": "ASSCCF"}})
     labels = similarity_clusters(receptors[receptors["receptor_id"] != "b"], chains, "TCR", ClusterSettings())
     assert labels[0] != labels[1]
+
+
+def with_loops(strings: dict[str, tuple[str, str, str]]):
+    """Receptors of one TRB chain with these CDR1, CDR2 and CDR3; a loop may be missing."""
+    rows = []
+    for receptor, loops in strings.items():
+        chain, row = "", dict.fromkeys(CHAIN_COLUMNS) | {"receptor_id": receptor, "chain": "TRB"}
+        for name, loop in zip(("cdr1", "cdr2", "cdr3"), loops):
+            chain += "QQ"
+            row |= {f"{name}_start": len(chain), f"{name}_end": len(chain) + len(loop)} if loop else {}
+            chain += loop
+        rows.append(row | {"sequence_aa": chain})
+    chains = pd.DataFrame(rows).astype({column: "Int32" for column in BOUND_COLUMNS})
+    return pd.DataFrame({"receptor_id": list(strings)}), chains
+
+
+def by_loops(strings, most):
+    receptors, chains = with_loops(strings)
+    settings = ClusterSettings(metric="tcrdist", tcrdist=most)
+    return partition(receptors, similarity_clusters(receptors, chains, "TCR", settings))
+
+
+def test_tcrdist_counts_all_three_loops():
+    # S for T costs 4 - 1 = 3 in BLOSUM62's terms: once in a CDR1 or CDR2, thrice within a CDR3
+    strings = {
+        "a": ("MNHEY", "SVGAGI", "ASSIRSSYEQY"),
+        "b": ("MNHEY", "TVGAGI", "ASSIRSSYEQY"),  # 3 from a
+        "c": ("MNHEY", "SVGAGI", "ASSIRTSYEQY"),  # 9 from a, 12 from b
+        "d": ("WWWWW", "WWWWWW", "ASSWWWWWWQY"),
+    }
+    assert by_loops(strings, 2) == {frozenset(x) for x in "abcd"}
+    assert by_loops(strings, 3) == {frozenset("ab"), *(frozenset(x) for x in "cd")}
+    assert by_loops(strings, 9) == {frozenset("abc"), frozenset("d")}
+
+
+def test_tcrdist_a_missing_loop_makes_no_one_alike():
+    rng = np.random.default_rng(0)
+    strings = {f"r{i}": tuple("".join(rng.choice(list("ACDEFGHIKL"), 8)) for _ in range(3)) for i in range(30)}
+    strings |= {"x": ("", "", "ASSIRSSYEQY"), "y": ("", "", "ASSIRSSYEQY"), "z": ("", "", "ASSIRSAYEQY")}
+    found = by_loops(strings, 24)
+    # x and y are the same chain; that z is near in its CDR3 is no news of its other loops
+    assert frozenset("xy") in found and frozenset("z") in found
+    shuffled = dict(sorted(strings.items(), key=lambda item: item[1][2][::-1]))
+    assert by_loops(shuffled, 24) == found
+
+
+def test_the_metric_of_the_config_decides():
+    heavy = "QVQLVQSGAEVKKPGASVKV"
+    strings = {"a": {"heavy": heavy}, "b": {"heavy": "WW" + heavy[2:]}}
+    assert clusters(strings, "antibody") == {frozenset("ab")} == clusters(strings, "TCR", metric="identity")
+    assert len(clusters(strings, "TCR")) == 2 == len(clusters(strings, "antibody", metric="cdr3"))

@@ -10,6 +10,8 @@ from airrformer.receptors.distances import (
     edit_distances,
     identity_pairs,
     linked,
+    linked_pieces,
+    nearest,
     neighbour_pairs,
     unique,
     v_domain_or_chain,
@@ -41,6 +43,52 @@ def test_neighbours_are_those_of_a_double_loop(chains, distance, monkeypatch):
     items = random_items(60, chains, seed=distance)
     rows, columns = neighbour_pairs(items, distance)
     assert list(zip(rows.tolist(), columns.tolist())) == naive_pairs(items, distance)
+
+
+@pytest.mark.parametrize("chains", [1, 2])
+@pytest.mark.parametrize("distance", [1, 2])
+def test_shorter_strings_find_all_neighbours(chains, distance, monkeypatch):
+    monkeypatch.setattr(distances, "SHORTENED_COST", 0)
+    monkeypatch.setattr(distances, "MEETING_COST", 0)
+    monkeypatch.setattr(distances, "_close_by_block", None)  # no other way
+    monkeypatch.setattr(distances, "CANDIDATES", 500)
+    rng = np.random.default_rng(3)
+    letters = np.array(list("ACDEFGHIKL"))
+
+    def edited(string):
+        at = rng.integers(0, len(string))
+        return string[:at] + str(rng.choice(["", "W", "WW"])) + string[at + rng.integers(0, 2) :]
+
+    items = [tuple("".join(rng.choice(letters, rng.integers(8, 12))) for _ in range(chains)) for _ in range(1500)]
+    items = sorted({*items, *(tuple(map(edited, item)) for item in items[:300])})
+    some = set(range(0, len(items), 20))
+    rows, columns = neighbour_pairs(items, distance)
+    assert len(rows) > 30
+    assert [(i, j) for i, j in zip(rows.tolist(), columns.tolist()) if i in some] == [
+        (i, j)
+        for i in sorted(some)
+        for j in range(i + 1, len(items))
+        if sum(Levenshtein.distance(a, b) for a, b in zip(items[i], items[j])) <= distance
+    ]
+
+
+def test_the_nearest_of_many(monkeypatch):
+    monkeypatch.setattr(distances, "CANDIDATES", 100)
+    letters = dict(letters="ACDEF", longest=9)
+    queries = [q for (q,) in random_items(200, 1, 1, **letters)] + ["", "ACD", "ACD"]
+    references = [r for (r,) in random_items(300, 1, 2, **letters)]
+    for most in (0, 1, 2):
+        expected = [min(min(Levenshtein.distance(q, r) for r in references), most + 1) for q in queries]
+        assert nearest(queries, iter(references), most).tolist() == expected
+    assert nearest([], ["A"]).shape == (0,) and nearest(["A"], []).tolist() == [3]
+    with pytest.raises(ValueError, match="0, 1 or 2"):
+        nearest(["A"], ["A"], 3)
+
+
+def test_links_of_several_pieces_join():
+    pieces = [(np.array([0]), np.array([1])), (np.array([3]), np.array([4])), (np.array([1]), np.array([3]))]
+    labels = linked_pieces(5, pieces)
+    assert labels[0] == labels[1] == labels[3] == labels[4] != labels[2]
 
 
 def test_an_edit_does_not_cross_chains():

@@ -108,7 +108,7 @@ def folds_and_tested(
                     folds[name] = assign_folds(split, table, chains[name], config.datasets[name], evaluation, seed)
                 except CannotSplit as reason:
                     log.warning("%s: %s; no encoders for the folds of this split", name, reason)
-            for fold in range(evaluation.folds if folds else 0):
+            for fold in range(max((of.max() for of in folds.values()), default=-1) + 1):
                 yield (
                     fold_name(split, seed, fold),
                     {name: set(receptors[name]["receptor_id"][of == fold]) for name, of in folds.items()},

@@ -25,6 +25,7 @@ from airrformer.receptors.tables import CHAIN_LOCI
 
 BLOCK = 256  # rows compared at once: 256 x 100,000 distances are 100 MB
 MOST_SHORTENED = 100_000_000  # shorter strings held at once, 12 bytes each
+SHORTENED_COST, MEETING_COST = 10, 30  # of a shorter string and of a pair that shares one, in pairs compared by block
 CANDIDATES = 1_000_000  # pairs compared at once
 _COLUMNS = (
     "receptor_id", "chain", "sequence_aa", "junction_aa", "cdr3_start", "cdr3_end", "fwr1_start", "fwr4_end",
@@ -108,13 +109,14 @@ def neighbours(items: Sequence[tuple[str, ...]], distance: int) -> Iterator[Pair
     if distance == 0 or n < 2:
         return
     strings = ["\t".join(item) for item in items]
-    if distance > 2 or 10 * _shortened_count(strings, distance) > min(n * n / 2, 10 * MOST_SHORTENED):
+    shorter = _shortened_count(strings, distance) if distance <= 2 else np.inf
+    if shorter > MOST_SHORTENED or SHORTENED_COST * shorter > n * n / 2:
         yield from _close_by_block(items, distance)
         return
     hashes, owners = _shortened(strings, distance)
     in_order = np.sort(hashes)
     hashes, owners = _among(hashes, owners, in_order[1:][in_order[1:] == in_order[:-1]])
-    if 10 * _meetings(hashes) > n * n / 2:
+    if MEETING_COST * _meetings(hashes) > n * n / 2:
         yield from _close_by_block(items, distance)
         return
     for i, j in _meeting(hashes, owners, hashes, owners):
@@ -230,9 +232,9 @@ def _meeting(
     hashes: np.ndarray, owners: np.ndarray, other_hashes: np.ndarray, other_owners: np.ndarray
 ) -> Iterator[Pairs]:
     """Pairs (owner, other owner) that have a hash in common, ``CANDIDATES`` at a time, perhaps several times."""
-    order, other = np.argsort(hashes), np.argsort(other_hashes)
+    order = np.argsort(hashes)
     hashes, owners = hashes[order], owners[order]
-    other_hashes, other_owners = other_hashes[other], other_owners[other]
+    # the others stay in the order of their owners, so that a pair that has much in common is met at one time
     first = np.searchsorted(hashes, other_hashes, "left")
     counts = np.searchsorted(hashes, other_hashes, "right") - first
     ends = np.cumsum(counts)
