@@ -28,7 +28,7 @@ class Chain:
     bounds: Bounds | None = None
     unnumbered: str | None = None  # why there are no bounds
     conflict: str | None = None  # what contradicts the locus that is given
-    regions_by: str = "none"  # genes | germlines | numbering | cdr3_only | none
+    regions_by: str = "none"  # genes | germlines | numbering | cdrs_only | cdr3_only | none
     notes: list[str] = field(default_factory=list)
     frame: int | None = None  # that it was translated in
     other_frames: tuple[tuple[int, str], ...] = ()

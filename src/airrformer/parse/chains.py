@@ -8,13 +8,15 @@ from collections import Counter
 
 from airrformer.config import Dataset
 from airrformer.parse.chain import LOCUS_CONFLICT, Account, Chain
+from airrformer.parse.columns import SHORT_CDRS
 from airrformer.parse.domains import UNDECIDED, DomainFinder
+from airrformer.parse.files import ASN_ALA_ASN
 from airrformer.parse.nucleotides import MINIMUM_LETTERS, letters_of, looks_like_nucleotides, translate
 from airrformer.parse.records import Record, Rejection
 from airrformer.parse.residues import SHORTEST_CDR3, SHORTEST_DOMAIN, Rejected, clean_residues
 from airrformer.parse.survey import Facts
 from airrformer.receptors.genes import GeneCall, species_name, standardise
-from airrformer.receptors.germlines import anchor_notes, germline_j, rebuild_chain
+from airrformer.receptors.germlines import Bounds, anchor_notes, germline_j, rebuild_chain
 from airrformer.receptors.regions import cut, outside
 from airrformer.receptors.tables import CHAIN_LOCI, CHAIN_OF_LOCUS
 
@@ -115,6 +117,8 @@ class ChainBuilder:
             raise Rejected("no sequence")
         if self._rebuild and self.facts.with_genes:
             self._put_together(chain)
+        elif record.slot in self.facts.with_cdrs:
+            self._join_cdrs(chain)
         else:
             chain.sequence_aa = chain.junction_aa
         return chain
@@ -183,12 +187,7 @@ class ChainBuilder:
             translation = translate(text, fields.get("rev_comp", "").lower() in _YES, chain.junction_aa)
             chain.frame, chain.other_frames, chain.open_part = translation.frame, translation.others, translation.part
             return translation.sequence
-        cleaned = clean_residues(text, self.strict)
-        if cleaned.changes:
-            for what in cleaned.changes:
-                self.changes[what] += 1
-            chain.notes += [f"{what}: {n}" for what, n in cleaned.changes.items() if what != "lower-case letters"]
-        sequence = cleaned.sequence
+        sequence = self._cleaned(text, chain)
         if len(sequence) >= MINIMUM_LETTERS and len(letters_of(text)) >= MINIMUM_LETTERS:
             if looks_like_nucleotides([text])[0]:
                 raise Rejected("nucleotides among residues", text)
@@ -197,6 +196,32 @@ class ChainBuilder:
         elif len(sequence) < SHORTEST_CDR3:
             raise Rejected(f"fewer than {SHORTEST_CDR3} residues", text)
         return sequence
+
+    def _cleaned(self, text: str, chain: Chain) -> str:
+        """Residues by the table of ``residues``; what is changed is counted and noted. Raises ``Rejected``."""
+        cleaned = clean_residues(text, self.strict)
+        if cleaned.changes:
+            for what in cleaned.changes:
+                self.changes[what] += 1
+            chain.notes += [f"{what}: {n}" for what, n in cleaned.changes.items() if what != "lower-case letters"]
+        return cleaned.sequence
+
+    def _join_cdrs(self, chain: Chain) -> None:
+        """A chain of which the three CDRs are known and nothing else: one after the other. Raises ``Rejected``."""
+        fields = chain.record.fields
+        bounds: Bounds = {}
+        for name in SHORT_CDRS:
+            if name not in fields:
+                raise Rejected(f"no {name}, and the chain is known by its CDRs only")
+            start, text = len(chain.sequence_aa), fields[name]
+            chain.sequence_aa += text if text == ASN_ALA_ASN else self._cleaned(text, chain)
+            bounds[name.removesuffix("_aa")] = (start, len(chain.sequence_aa))
+        start = len(chain.sequence_aa)
+        chain.sequence_aa += (chain.junction_aa or "")[1:-1]
+        bounds["cdr3"] = (start, len(chain.sequence_aa))
+        chain.bounds, chain.regions_by = bounds, "cdrs_only"
+        chain.notes.append("known by its CDRs only")
+        self.changes["known by its CDRs only"] += 1
 
     def _put_together(self, chain: Chain) -> None:
         """The V domain from germline residues and the junction. Raises ``Rejected`` where a gene has none."""
@@ -291,7 +316,7 @@ class ChainBuilder:
             reason = chain.unnumbered or "no V domain found"
             chain.notes.append(reason)
             self.changes[f"regions unknown: {reason}"] += reason != UNDECIDED
-        elif chain.regions_by != "cdr3_only":
+        elif chain.regions_by not in ("cdrs_only", "cdr3_only"):
             self._leader_and_constant(chain)
 
     def _leader_and_constant(self, chain: Chain) -> None:

@@ -12,7 +12,8 @@ from airrformer.parse.fasta import FIELDS
 from airrformer.receptors.tables import CHAIN_LOCI
 
 # What `columns:` may name, for a table with one chain a row; "TRA.junction_aa" and the like where a row has several.
-COLUMNS = (*FIELDS, "sequence_aa", "sequence")
+SHORT_CDRS = ("cdr1_aa", "cdr2_aa")
+COLUMNS = (*FIELDS, "sequence_aa", "sequence", *SHORT_CDRS)
 CHAIN_NAMES = tuple(CHAIN_LOCI)
 
 Names = dict[str, tuple[str, ...]]
@@ -39,6 +40,8 @@ AIRR: Names = {
     "c_call": ("ccall",),
     "junction_aa": ("junctionaa",),
     "cdr3_aa": ("cdr3aa", "cdr3"),
+    "cdr1_aa": ("cdr1aa",),  # AIRR's cdr1 and cdr2 are nucleotides
+    "cdr2_aa": ("cdr2aa",),
     "junction": ("junction",),
     "sequence_aa": ("sequenceaa", "sequencealignmentaa"),
     "sequence": ("sequence",),
@@ -64,6 +67,8 @@ LONG: Names = {
     "c_call": (*AIRR["c_call"], "cgene", "c"),
     "junction_aa": AIRR["junction_aa"],
     "cdr3_aa": (*AIRR["cdr3_aa"], "cdr3aminoacid", "aminoacid", "cdr3seq", "cdr3sequence", "aaseqcdr3"),
+    "cdr1_aa": AIRR["cdr1_aa"],
+    "cdr2_aa": AIRR["cdr2_aa"],
     "junction": (*AIRR["junction"], "cdr3nt", "cdr3nucleotide", "cdr3rearrangement"),
     "sequence_aa": (*AIRR["sequence_aa"], "aaseq", "aasequence", "proteinsequence", "aminoacidsequence", "protein"),
     "sequence": (*AIRR["sequence"], "seq", "ntsequence", "dnasequence"),
@@ -93,6 +98,8 @@ _WIDE_PATTERNS: dict[str, tuple[str, ...]] = {
     "c_call": ("{t}c", "ccall{t}", "{t}ccall"),
     "junction_aa": ("cdr3{t}extended", "junctionaa{t}", "{t}junctionaa"),
     "cdr3_aa": ("cdr3{t}aa", "cdr3{t}", "cdr3aa{t}", "{t}cdr3aa", "{t}cdr3", "cdr{t}3aa", "cdr{t}3", "{t}3"),
+    "cdr1_aa": ("cdr1{t}aa", "cdr1aa{t}", "{t}cdr1aa", "cdr{t}1aa"),
+    "cdr2_aa": ("cdr2{t}aa", "cdr2aa{t}", "{t}cdr2aa", "cdr{t}2aa"),
     "sequence_aa": ("sequencealignmentaa{t}", "sequenceaa{t}", "{t}sequenceaa", "{t}aaseq", "{t}proteinsequence",
                     "{t}aa", "{t}sequence", "sequence{t}", "{t}seq", "{t}domain", "{t}"),
     "sequence_id": ("sequenceid{t}",),

@@ -194,6 +194,9 @@ def reasons_of(rejected: pd.DataFrame) -> dict[str, int]:
 def parse_input(path: str | Path, dataset: Dataset, workers: int | None = None, strict: bool = False) -> Parsed:
     """Parse new sequences as those of ``dataset`` (its receptor, chains, header template and columns), unlabelled.
 
+    Each row that holds a whole receptor is one, in the order of the file: none is merged with another, whatever
+    ``duplicates`` says, and where an id is there again the row is named id_2, id_3, ... A row without an id is named by
+    file and line.
     A FASTA file whose headers have not the template's form is read too: the first word is then the receptor's id. A
     table that lacks the dataset's own columns is read under the usual names. ``workers``: default, all CPUs.
     """
@@ -220,6 +223,7 @@ def parse_files(
     Raises:
         UserError: a file cannot be read, ids repeat, the molecule is not what was declared, or no receptor is left.
     """
+    dataset = dataset.model_copy(update={"sequences": files})  # new files of a model are not those it learned from
     found = _Found(dataset)
     for file in files:
         found.read(file, workers, strict, any_header, most_numbered, told_only)
@@ -295,13 +299,14 @@ def _of_several_files(chains: pa.Table) -> list[str]:
 
 
 def _of_two_lengths(regions_by: Counter[str]) -> list[str]:
-    total = regions_by.total()
-    return [
-        f"{counted(alone, 'chain')} of {total:,} are {what}, the others are not: length tells them apart, which gives "
-        "away labels that go with it; ask for one kind"
-        for alone, what in ((regions_by["cdr3_only"], "CDR3s alone"), (regions_by["cdrs_only"], "known by CDRs only"))
-        if _MIXED * total < alone < (1 - _MIXED) * total
-    ]
+    notes, total = [], regions_by.total()
+    for how, what in (("cdr3_only", "are CDR3s alone"), ("cdrs_only", "are known by their CDRs only")):
+        if _MIXED * total < regions_by[how] < (1 - _MIXED) * total:
+            notes.append(
+                f"{counted(regions_by[how], 'chain')} of {total:,} {what}, the others whole: length tells them apart, "
+                "which gives away labels that go with it; ask for one kind"
+            )
+    return notes
 
 
 def _in_order(rejected: pd.DataFrame, files: Iterable[str]) -> pd.DataFrame:
@@ -380,8 +385,18 @@ class _Found:
             ]
 
     def all_notes(self) -> list[str]:
+        """What is said of many files in the same words is said once."""
+        said: dict[str, list[str]] = {}
+        for note in self.notes:
+            path = next((path for path in self.formats if note.startswith(f"{path}: ")), "")
+            said.setdefault(note[len(path) :], []).append(path)
+        notes = [
+            (f"{paths[0]} and {len(paths) - 1} more files" if len(paths) > 2 else path) + rest
+            for rest, paths in said.items()
+            for path in (paths[:1] if len(paths) > 2 else paths)
+        ]
         changes = self.account.changes.items()
-        return self.notes + [f"{what}: {counted(count, 'record')}" for what, count in changes if count]
+        return notes + [f"{what}: {counted(count, 'record')}" for what, count in changes if count]
 
     def gene_table(self) -> pd.DataFrame:
         rows = [

@@ -25,6 +25,8 @@ MISSING = frozenset(
     {"", "none", "nan", "na", "n/a", "null", "<na>", "nd", "unknown", "unresolved", "no data", "partial",
      "region_not_covered", ".", "-"}
 )  # fmt: skip
+# In capitals, and where CDR1 or CDR2 is asked for, this is no missing value but the CDR2 of some light chains.
+ASN_ALA_ASN = "NAN"
 
 STDIN = "-"
 _BUFFER = 1 << 16  # bytes

@@ -224,7 +224,7 @@ def _read_classes(
             of.yes = of.yes or row
         else:
             of.no = of.no or row
-    _settle(found, settings, said, twins)
+    _settle(found, settings, said, [] if one else list(_apart(said, twins)))
     tally = {name: Counter() for name in settings.classes or sorted(asked) if name != negative}
     for receptor, of in said.items():
         found.labels[receptor] = [name for name, what in of.items() if what.yes]
@@ -266,13 +266,17 @@ def _says_yes(row: LabelRow, name: str, column: str) -> bool | None:
     )
 
 
-def _settle(found: ReceptorLabels, settings: Labels, said: dict[str, dict[str, _Said]], twins: Twins) -> None:
+def _settle(
+    found: ReceptorLabels,
+    settings: Labels,
+    said: dict[str, dict[str, _Said]],
+    apart: list[tuple[str, str, _Said]],
+) -> None:
     """Apply the policy where a receptor is said to be of a class and not of it, and count these; ``said`` is changed.
 
-    Receptors with the same chains that are kept apart may contradict each other too: they are counted, no more.
+    ``apart``: receptors with the same chains that contradict each other but are kept apart: they are counted, no more.
     """
     both = [(receptor, name, of) for receptor, names in said.items() for name, of in names.items() if of.yes and of.no]
-    apart = list(_apart(said, twins))
     if settings.conflicts == "error" and (both or apart):
         receptor, name, of = (both or apart)[0]
         other = "" if both else " (another receptor with the same chains)"
@@ -305,7 +309,7 @@ def _settle(found: ReceptorLabels, settings: Labels, said: dict[str, dict[str, _
 
 
 def _apart(said: dict[str, dict[str, _Said]], twins: Twins) -> Iterator[tuple[str, str, _Said]]:
-    """What receptors with the same chains say that none of them says by itself; nothing where they have become one."""
+    """What receptors with the same chains say that none of them says by itself."""
     together: dict[str, dict[str, _Said]] = {}
     of_group = {twins.ids[i] for i in np.flatnonzero(twins.sizes > 1).tolist()}
     for receptor, names in said.items():
@@ -323,8 +327,8 @@ def _apart(said: dict[str, dict[str, _Said]], twins: Twins) -> Iterator[tuple[st
 
 def _both_ways(receptor: str, name: str, of: _Said) -> str:
     assert of.yes and of.no
-    no = of.no.where if of.no.file != of.yes.file else f"line {of.no.line}"
-    return f"{receptor!r} (class {name!r}: yes in {of.yes.where}, no in {no})"
+    files = [f" of {Path(row.file).name}" if of.yes.file != of.no.file else "" for row in (of.yes, of.no)]
+    return f"{receptor!r} (class {name!r}: yes on line {of.yes.line}{files[0]}, no on line {of.no.line}{files[1]})"
 
 
 # ------------------------------------------------------------------------------------------------------------ numbers

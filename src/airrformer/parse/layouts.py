@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 from airrformer.errors import UserError
-from airrformer.parse.columns import CHAIN_NAMES, COLUMNS, KNOWN, LONG, RESIDUES, WIDE, Names, plain
+from airrformer.parse.columns import CHAIN_NAMES, COLUMNS, KNOWN, LONG, RESIDUES, SHORT_CDRS, WIDE, Names, plain
 from airrformer.parse.files import is_missing
 from airrformer.parse.formats import FORMATS, Fields, Format
 from airrformer.parse.table import Table, near
@@ -191,7 +191,7 @@ def _by_column_map(table: Table, columns: dict[str, str]) -> Layout:
             raise UserError(f"{table.path}: no column {theirs!r} (columns: {ours}){near(theirs, table.header)}")
         (of_chain.setdefault(chain, {}) if chain else shared)[name] = (at[theirs],)
     if of_chain:  # what is not said to be of one chain is of the row
-        of_row = set(shared) - {*RESIDUES, "v_call", "j_call", "c_call", "locus"}
+        of_row = set(shared) - {*RESIDUES, *SHORT_CDRS, "v_call", "j_call", "c_call", "locus"}
         shared = {ours: places for ours, places in shared.items() if ours in of_row}
     chains = [ChainColumns({**shared, **own}, {"locus": chain}) for chain, own in of_chain.items()]
     chains = chains or [ChainColumns(shared)]

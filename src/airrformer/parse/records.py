@@ -11,9 +11,9 @@ from typing import Literal
 
 from airrformer.config import Dataset
 from airrformer.errors import UserError
-from airrformer.parse.columns import KNOWN, RESIDUES, plain
+from airrformer.parse.columns import KNOWN, RESIDUES, SHORT_CDRS, plain
 from airrformer.parse.fasta import FastaRecord, HeaderTemplate, SeenIds, first_word, read_fasta, read_fastq
-from airrformer.parse.files import STDIN, Source, is_missing, is_missing_word, real_path, shown
+from airrformer.parse.files import ASN_ALA_ASN, STDIN, Source, is_missing, is_missing_word, real_path, shown
 from airrformer.parse.h5ad import read_h5ad
 from airrformer.parse.layouts import Layout, layout_of, with_header, with_residues
 from airrformer.parse.table import SEPARATORS, Table, read_table
@@ -89,6 +89,7 @@ def read_records(path: str, dataset: Dataset, any_header: bool = False) -> Input
     Args:
         any_header: for new files of a trained model: where no header has the form that the dataset gives, or a table
             has not its columns, the first word and the usual names are taken instead; otherwise that is a mistake.
+            Rows of a table that repeat a receptor's id are receptors of their own.
 
     Raises:
         UserError: here or while the records are read: nothing of the file can be read as what it should be.
@@ -244,7 +245,10 @@ def _from_table(source: Source, dataset: Dataset, any_header: bool) -> Input:
             "receptor, its id the file's name and the line; name a column under columns if there is one"
         )
     source.notes, notes[:0] = notes, source.notes  # one list, which the readers below add to
-    records = _table_records(table, itertools.chain(head, rows), layout, identity, extra, unique)
+    wide = len(layout.chains) > 1
+    whole = identity in ("receptor_id", "cell_id") if wide else identity == "receptor_id" and len(dataset.chains) == 1
+    names = _OwnNames(wide) if any_header and whole and not layout.split else None
+    records = _table_records(table, itertools.chain(head, rows), layout, identity, extra, unique, names)
     first = [{ours: table.header[at[0]] for ours, at in chain.positions.items()} for chain in layout.chains]
     return Input(source.path, layout.name, records, layout.used, first, source.notes, source)
 
@@ -296,6 +300,7 @@ def _table_records(
     identity: str | None,
     extra: list[tuple[str, int]],
     unique: bool,
+    names: _OwnNames | None,
 ) -> Iterator[Record | Rejection]:
     path, width = table.path, len(table.header)
     name = Path(path).name if unique else path
@@ -320,6 +325,10 @@ def _table_records(
             continue
         words = ((column, cells[i].strip()) for column, i in extra)
         also = {column: word for column, word in words if not is_missing_word(word)} if extra else None
+        if names and identity in found[0][1]:
+            own = names.of(found[0][1], identity)
+            for _, fields in found:
+                fields[identity] = own
         for slot, fields in found:
             receptor_id = fields.get(identity) if identity else f"{name}:{line}"
             if receptor_id is None and layout.rows_may_lack_id:
@@ -333,10 +342,34 @@ def _table_records(
                 repeated += 1
                 receptor_id = f"{name}:{line}"
             yield Record(path, line, record_id, receptor_id + layout.chains[slot].suffix, fields, slot, also)
+    if names and names.repeated:
+        table.notes.append(f"{path}: {names.repeated:,} rows repeat an id; each is a receptor, named id_2, id_3, ...")
     if repeated:
         table.notes.append(f"{path}: {repeated:,} rows repeat a sequence_id; each is a receptor named by file and line")
     if short:
         table.notes.append(f"{path}: {short:,} rows are shorter than the header; what they lack is not needed")
+
+
+class _OwnNames:
+    """Names for rows that are receptors of their own: the id, and where it is there again id_2, id_3, ...
+
+    ``wide``: a row holds all chains of a receptor; else one, and rows of other loci have the same id.
+    """
+
+    def __init__(self, wide: bool) -> None:
+        self._wide, self._seen, self.repeated = wide, {}, 0
+
+    def of(self, fields: dict[str, str], identity: str) -> str:
+        given = fields[identity]
+        locus = "" if self._wide else fields.get("locus") or (fields.get("v_call") or fields.get("j_call", ""))[:3]
+        number = self._seen[locus, given] = self._seen.get((locus, given), 0) + 1
+        if number == 1:
+            return given
+        self.repeated += 1
+        while (locus, f"{given}_{number}") in self._seen:
+            number += 1
+        self._seen[locus, f"{given}_{number}"] = 1
+        return f"{given}_{number}"
 
 
 def _last_needed(positions: dict[str, tuple[int, ...]]) -> int:
@@ -352,7 +385,7 @@ def _chains_of_row(cells: list[str], layout: Layout, species: dict[str, str]) ->
         fields = {**species, **chain.fixed}
         for ours, places in chain.positions.items():
             for i in places:
-                if not is_missing(value := cells[i]):
+                if not is_missing(value := cells[i]) or (ours in SHORT_CDRS and value.strip() == ASN_ALA_ASN):
                     fields[ours] = value.strip()
                     break
         if layout.adapt:

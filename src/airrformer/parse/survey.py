@@ -28,13 +28,14 @@ Molecule = Literal["protein", "nucleotide"]
 class Anchors:
     """How one column writes CDR3s, and whether it keeps to it.
 
-    ``with_anchors``: None where every value is told by itself (``cdr3_anchors: each``).
+    ``with_anchors``: None where every value is told by itself (``cdr3_anchors: each``). ``declared``: the user says so.
     """
 
     path: str
     column: str
     with_anchors: bool | None
     note: str | None = None
+    declared: bool = False
     counts: Counter[bool] = field(default_factory=Counter)
     first: dict[bool, tuple[int, str]] = field(default_factory=dict)
 
@@ -44,15 +45,15 @@ class Anchors:
         self.counts[has] += 1
         if has not in self.first:
             self.first[has] = (line, value)
-        if self.with_anchors:
-            return True
+        if self.with_anchors or (self.declared and self.with_anchors is False):
+            return self.with_anchors
         # Also where the column has none: a CDR3 that runs from C to F or W is a junction among them.
         return has and value.endswith(("F", "W"))
 
     def check(self) -> None:
         """Raise ``UserError`` where the column mixes junctions and CDR3s: all of the file has then been seen."""
         total = self.counts.total()
-        if self.with_anchors is None or total < 10 or not 0.2 < self.counts[True] / total < 0.8:
+        if self.with_anchors is None or self.declared or total < 10 or not 0.2 < self.counts[True] / total < 0.8:
             return
         (line_a, junction), (line_b, cdr3) = self.first[True], self.first[False]
         raise UserError(
@@ -73,6 +74,7 @@ class Facts:
         bare_anchored: whether short sequences are junctions.
         with_junctions: whether junctions or CDR3s are given beside the chains; a short chain is then no CDR3 itself.
         with_genes: whether there are V and J genes, so that chains can be put together.
+        with_cdrs: slots in which most chains without a sequence have CDR1, CDR2 and CDR3.
         present: the molecules that its records are read from.
     """
 
@@ -82,6 +84,7 @@ class Facts:
     with_junctions: bool
     bare_anchored: bool
     with_genes: bool
+    with_cdrs: set[int]
     present: set[str]
     notes: list[str]
 
@@ -118,9 +121,16 @@ def _facts(opened: Input, sample: list[Record], dataset: Dataset) -> Facts:
         with_junctions=bool(given & {"junction_aa", "cdr3_aa"}),
         bare_anchored=_bare_anchored(sample, molecules),
         with_genes={"v_call", "j_call"} <= given,
+        with_cdrs={slot for slot in range(len(columns)) if _with_cdrs(sample, slot)},
         present={_source(record, molecules) for record in sample},
         notes=notes,
     )
+
+
+def _with_cdrs(sample: list[Record], slot: int) -> bool:
+    whole = ("sequence_aa", "sequence", "aligned")
+    held = [r.fields for r in sample if r.slot == slot and not any(name in r.fields for name in whole)]
+    return 2 * sum("cdr1_aa" in fields and "cdr2_aa" in fields for fields in held) > len(held)
 
 
 def _source(record: Record, molecules: dict[str, Molecule]) -> str:
@@ -153,7 +163,7 @@ def _anchors(
     held = [record for record in sample if record.slot == slot and name in record.fields]
     values = [_as_residues(record.fields[name], molecule) for record in held]
     if declared != "auto":
-        return Anchors(path, column, {"with": True, "without": False, "each": None}[declared])
+        return Anchors(path, column, {"with": True, "without": False, "each": None}[declared], declared=True)
     junction = name == "junction_aa"
     if not values:
         return Anchors(path, column, junction)

@@ -69,9 +69,8 @@ def write_receptors(table: pd.DataFrame, path: str | Path) -> None:
     """Write ``receptors.parquet``; columns as ``read_receptors`` gives them."""
     names = pa.list_(pa.string())
     label = pa.float64() if pd.api.types.is_float_dtype(table["label"]) else names
-    types = dict.fromkeys(table.columns, pa.string())
-    types |= {"label": label, "not_label": names, "occurrences": pa.int64()}
-    schema = pa.schema(list(types.items()))
+    types = {"label": label, "not_label": names, "occurrences": pa.int64()}
+    schema = pa.schema([(column, types.get(column, pa.string())) for column in table.columns])
     with replacing(path) as temporary:
         pq.write_table(pa.Table.from_pandas(table, schema=schema, preserve_index=False), temporary)
 
