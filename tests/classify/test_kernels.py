@@ -146,10 +146,11 @@ def test_a_class_of_one_label_has_no_score(estimator):
 def test_the_ratio_is_that_of_two_densities(form):
     X, Y = receptors(60)
     test, _ = receptors(20, seed=1)
-    model = KernelDensityRatio(0.15, form=form, background=0.25).fit(X, Y)
+    model = KernelDensityRatio(0.15, form=form, background=0.25, controls=0.1).fit(X, Y)
     d = LoopDistance().matrix(test, X).astype(float)
     k = np.exp(-d / model.width_) if form == "exponential" else np.exp(-((d / model.width_) ** 2) / 2)
-    yes, no = (Y == 1).astype(float), (Y == 0) + 0.25 * (Y == -1)
+    elsewhere = (Y == 1).any(axis=1, keepdims=True)
+    yes, no = (Y == 1).astype(float), (Y == 0) + (Y == -1) * np.where(elsewhere, 0.25, 0.1)
     wanted = np.log(k @ yes / yes.sum(axis=0)) - np.log(k @ no / no.sum(axis=0))
     prior = np.log((Y == 1).sum(axis=0) / (Y == 0).sum(axis=0))
     np.testing.assert_allclose(model.decision_function(test), wanted + prior, rtol=1e-3, atol=1e-4)

@@ -285,15 +285,20 @@ class KernelDensityRatio(_ByDistance):
         bandwidth: h, as a share of the usual distance between training receptors.
         metric, options: see the module.
         form: ``exponential``, exp(-d / h), or ``gaussian``, exp(-(d / h)^2 / 2).
-        background: how much a receptor that is unknown for a class weighs among its negatives.
+        background: how much the positives of other classes weigh among the negatives of a class for which they are
+            unknown.
+        controls: the same of receptors that are unknown for a class and positive for none.
     """
 
-    def __init__(self, bandwidth=0.1, *, metric="loops", options=None, form="exponential", background=0.0):
+    def __init__(
+        self, bandwidth=0.1, *, metric="loops", options=None, form="exponential", background=0.0, controls=0.0
+    ):
         self.bandwidth = bandwidth
         self.metric = metric
         self.options = options
         self.form = form
         self.background = background
+        self.controls = controls
 
     def _learn(self, references: References, Y: np.ndarray) -> None:
         self.Y_ = Y
@@ -303,7 +308,7 @@ class KernelDensityRatio(_ByDistance):
     def _scores(self, queries: References, copies: np.ndarray | None = None) -> np.ndarray:
         kernel = _Kernel(_metric(self.metric, self.options), self.width_, self.form, self.fill_)
         sums = _kernel_sums(queries, self._known(), [kernel], [_label_weights(self.Y_)], True, copies)
-        return _log_odds(sums[0], self.Y_, self.background)
+        return _log_odds(sums[0], self.Y_, self.background, self.controls)
 
     def leave_one_out(self, groups=None) -> np.ndarray:
         """Log odds of the training receptors themselves, each from the others that are no copies of it.
@@ -330,17 +335,21 @@ def _copies(references: References) -> np.ndarray:
 
 
 def _label_weights(Y: np.ndarray) -> np.ndarray:
-    """Columns to sum kernels by, float (n, 3 K): positives, negatives and unknown of each class."""
-    return np.hstack([Y == 1, Y == 0, Y == -1]).astype(np.float64)
+    """Columns to sum kernels by, float (n, 4 K): of each class positives, negatives, background and controls."""
+    elsewhere = (Y == 1).any(axis=1, keepdims=True)
+    return np.hstack([Y == 1, Y == 0, (Y == -1) & elsewhere, (Y == -1) & ~elsewhere]).astype(np.float64)
 
 
-def _log_odds(sums: np.ndarray, Y: np.ndarray, background: float) -> np.ndarray:
-    K = Y.shape[1]
-    positive, negative, unknown = (sums[:, k * K : (k + 1) * K] for k in range(3))
-    n_positive, n_negative, n_unknown = (np.count_nonzero(label == Y, axis=0) for label in (1, 0, -1))
+def _log_odds(sums: np.ndarray, Y: np.ndarray, background: float, controls: float) -> np.ndarray:
+    """Log odds (m, K) from ``kernel @ _label_weights(Y)``."""
+    weights = (1.0, background, controls)
+    counts = np.split(_label_weights(Y).sum(axis=0), 4)
+    n_positive, n_negative = counts[:2]
+    positive, *others = np.split(sums, 4, axis=1)
     with np.errstate(divide="ignore", invalid="ignore"):
         near = np.log(positive + _LEAST) - np.log(n_positive)
-        far = np.log(negative + background * unknown + _LEAST) - np.log(n_negative + background * n_unknown)
+        far = np.log(sum(weight * other for weight, other in zip(weights, others)) + _LEAST)
+        far -= np.log(sum(weight * n for weight, n in zip(weights, counts[1:])))
         scores = near - far + np.log(n_positive / n_negative)
     return np.where((n_positive > 0) & (n_negative > 0), scores, np.nan)
 
@@ -353,7 +362,8 @@ class DistanceSVC(_ByDistance):
 
     Args:
         C: how dear an error is; ``class_weight``: None or "balanced".
-        background: the weight of receptors that are unknown for a class, as its negatives; 0 leaves them out.
+        background, controls: the weights of receptors that are unknown for a class, as its negatives, where they are
+            positives of another class and where of none; 0 leaves them out.
         bandwidth, metric, options, form: as in ``KernelDensityRatio``.
     """
 
@@ -366,6 +376,7 @@ class DistanceSVC(_ByDistance):
         options=None,
         form="exponential",
         background=0.0,
+        controls=0.0,
         class_weight=None,
         exact=4000,
         landmarks=1000,
@@ -377,6 +388,7 @@ class DistanceSVC(_ByDistance):
         self.options = options
         self.form = form
         self.background = background
+        self.controls = controls
         self.class_weight = class_weight
         self.exact = exact
         self.landmarks = landmarks
@@ -406,20 +418,18 @@ def _fit_svcs(points: Sequence[dict], references: References, Y: np.ndarray) -> 
     """
     kernels = [_kernel(point, references) for point in points]
     found = [(kernel, np.zeros(Y.shape), np.full(Y.shape[1], np.nan)) for kernel in kernels]
-    for k in range(Y.shape[1]):
-        for background in dict.fromkeys(point["background"] for point in points):
-            rows = np.flatnonzero((Y[:, k] >= 0) | (background > 0))
-            y = (Y[rows, k] == 1).astype(int)
-            if not (Y[rows, k] == 1).any() or not (Y[rows, k] == 0).any():
-                continue
-            weights = np.where(Y[rows, k] == -1, background, 1.0)
-            for metric in dict.fromkeys(kernel.metric for kernel in kernels):
-                these = [
-                    i
-                    for i, (point, kernel) in enumerate(zip(points, kernels))
-                    if kernel.metric == metric and point["background"] == background
-                ]
-                _fit_class(these, points, found, references, rows, y, weights, metric, k)
+    elsewhere = (Y == 1).any(axis=1)
+    groups: dict[tuple, list[int]] = {}
+    for i, (point, kernel) in enumerate(zip(points, kernels)):
+        groups.setdefault((kernel.metric, point["background"], point["controls"]), []).append(i)
+    for k, labels in enumerate(Y.T):
+        if not (labels == 1).any() or not (labels == 0).any():
+            continue
+        for (metric, background, controls), these in groups.items():
+            weights = np.where(labels >= 0, 1.0, np.where(elsewhere, background, controls))
+            rows = np.flatnonzero(weights)
+            y = (labels[rows] == 1).astype(int)
+            _fit_class(these, points, found, references, rows, y, weights[rows], metric, k)
     return found
 
 
@@ -552,7 +562,7 @@ def density_ratio_scores(X, Y: np.ndarray, X_test, points: Sequence[dict]) -> np
     kernels = {key: _kernel(points[of.index(key)], references) for key in dict.fromkeys(of)}
     weights = [_label_weights(Y)] * len(kernels)
     sums = dict(zip(kernels, _kernel_sums(queries, references, list(kernels.values()), weights, True)))
-    found = [_log_odds(sums[key], Y, point["background"]) for key, point in zip(of, points)]
+    found = [_log_odds(sums[key], Y, point["background"], point["controls"]) for key, point in zip(of, points)]
     return expit(np.stack(found))
 
 
