@@ -21,6 +21,7 @@ def test_variables_and_patterns_are_expanded_and_the_config_keeps_what_is_writte
     assert found.files == [str(tmp_path / "a.csv"), str(tmp_path / "b.csv")]
     assert found.label_files == [str(tmp_path / "a.csv")]
     assert found.model_dump()["sequences"] == written
+    assert found.moving == [*found.files, *found.label_files] and dataset(found.files).moving == []
     assert parse_dataset(dataset(written), tmp_path / "out")["files"] == found.files
     assert dataset([written, "${AIRRFORMER_TEST_DATA}/a.csv"]).files[2] == str(tmp_path / "a.csv")
 

@@ -104,8 +104,8 @@ class Dataset(Strict):
     )
     rebuild: Literal["auto", "always", "never"] = Field(
         "auto",
-        description="chains known by V, CDR3 and J only: put together from germline residues, or what is given (junction, "
-        "CDRs) alone; auto: only TCRs, because antibodies are mutated",
+        description="chains known by V, CDR3 and J only: put together from germline residues, or what is given alone "
+        "(junction, CDRs); auto: only TCRs, because antibodies are mutated",
     )
     leader_and_constant: Literal["keep", "cut"] = Field(
         "keep", description="residues before and after the V domain, where it is found"
@@ -127,16 +127,28 @@ class Dataset(Strict):
     @property
     def files(self) -> list[str]:
         """The sequence files to open. Raises ``UserError`` where a variable is not set or a pattern finds nothing."""
-        written = [self.sequences] if isinstance(self.sequences, str) else self.sequences
-        return [path for text in written for path in expand(text, "sequences")]
+        return [path for key, text in self._written if key == "sequences" for path in expand(text, key)]
 
     @property
     def label_files(self) -> list[str]:
         """The table of labels, where it is not the sequence table itself. Raises as ``files`` does."""
-        found = expand(self.labels.path, "labels.path") if self.labels and self.labels.path else []
+        found = [path for key, text in self._written if key == "labels.path" for path in expand(text, key)]
         if len(found) > 1:
             raise UserError(f"labels.path: {len(found)} files are like {self.labels.path!r}; labels are one table")
         return found
+
+    @property
+    def moving(self) -> list[str]:
+        """Of these files those that the config names by a variable of the environment: moved, they are the same."""
+        named = [(key, text) for key, text in self._written if _VARIABLE.search(text) and not Path(text).exists()]
+        return [path for key, text in named for path in expand(text, key)]
+
+    @property
+    def _written(self) -> list[tuple[str, str]]:
+        """(key, path as it is written)."""
+        sequences = [self.sequences] if isinstance(self.sequences, str) else self.sequences
+        labels = [self.labels.path] if self.labels and self.labels.path else []
+        return [*(("sequences", text) for text in sequences), *(("labels.path", text) for text in labels)]
 
 
 def expand(written: str, key: str) -> list[str]:
