@@ -63,7 +63,7 @@ def find_twins(chains: pa.Table, kinds: Sequence[str], ids: list[str], repeats: 
     kind = pc.index_in(names, pa.array(kinds, pa.string())).to_numpy()
     same = np.zeros(chains.num_rows, np.int64)
     for column in ("sequence_aa", "v_call", "j_call"):
-        values = chains[column].cast(pa.string()).combine_chunks()
+        values = chains[column].cast(pa.large_string()).combine_chunks()  # may be more than 2 GB
         codes = pc.dictionary_encode(values, null_encoding="encode").indices.to_numpy(zero_copy_only=False)
         same = _together(same, codes)
     receptors = np.zeros(len(ids), np.int64)
