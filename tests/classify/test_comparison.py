@@ -193,18 +193,17 @@ def test_what_cannot_be_compared():
 
 
 def test_random_scores_do_not_differ():
-    """200 pairs of models that know nothing, 10 in each of 20 studies: 95 % of the intervals hold 0, p is careful."""
-    covered, significant = [], []
+    """560 pairs of models that know nothing, in 20 studies: 95 % of the intervals hold 0, and p is careful."""
+    studies = []
     for number in range(20):
         Y, folds = study(n=90, K=2, folds=5, seeds=(1,), rng=number)
-        tables = models(Y, folds, {f"m{i:02d}": 0.0 for i in range(20)}, rng=1000 + number)
-        compared = compare_models(tables, None, "random", 200, number).set_index(["a", "b"])
-        pairs = compared.loc[[(f"m{i:02d}", f"m{i + 1:02d}") for i in range(0, 20, 2)]]  # no model twice
-        covered += ((pairs["low"] <= 0) & (pairs["high"] >= 0)).tolist()
-        significant += (pairs["p"] < 0.05).tolist()
-        assert (compared["p_holm"] >= compared["p"]).all()
-    assert len(covered) == 200 and 0.91 <= np.mean(covered) <= 0.99
-    assert np.mean(significant) <= 0.07
+        tables = models(Y, folds, {f"m{i}": 0.0 for i in range(8)}, rng=1000 + number)
+        studies.append(compare_models(tables, None, "random", 200, number))
+    compared = pd.concat(studies)
+    assert len(compared) == 560
+    assert 0.91 <= ((compared["low"] <= 0) & (compared["high"] >= 0)).mean() <= 0.99
+    assert (compared["p"] < 0.05).mean() <= 0.06
+    assert (compared["p_holm"] >= compared["p"]).all()
 
 
 @pytest.mark.parametrize("seeds", [1, 3])

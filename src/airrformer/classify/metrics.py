@@ -209,7 +209,7 @@ def ece(labels: np.ndarray, probabilities: np.ndarray, weights: np.ndarray, bins
     Equal probabilities stay in one bin, the one of their middle rank, so that no order of rows decides.
 
     labels: bool (m,); probabilities: float (m,); weights: counts (m, R). NaN with one label. Chance alone makes it
-    larger than 0, by up to a third of sqrt(bins / m), and resampling adds to that: compare models on the same receptors.
+    larger than 0, by up to a third of sqrt(bins / m), and resampling adds to that: compare on the same receptors only.
     """
     m = len(labels)
     if labels.all() or not labels.any():
