@@ -364,6 +364,44 @@ def classify(
 
 
 @app.command()
+def baselines(
+    config: Config,
+    dataset: Annotated[str, typer.Option(help="Name of a dataset of the config.")],
+    output: Output,
+    results: Results = Path("results"),
+) -> None:
+    """Judge the shortcuts and the plain models on the folds that the classifiers are judged on, and look for leaks.
+
+    \b
+    Example:
+      airrformer baselines --config config/config.yaml --dataset sars2_tcr --output results/sars2_tcr/baselines
+    """
+    loaded = _load(config, dataset=dataset)
+    from airrformer.classify import make_baselines as run
+
+    run(loaded, dataset, _layout(results), output)
+
+
+@app.command()
+def compare(
+    config: Config,
+    dataset: Annotated[str, typer.Option(help="Name of a dataset of the config.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="FILE.tsv: a row a comparison and split.")],
+    results: Results = Path("results"),
+) -> None:
+    """Compare the best classifier of a dataset with all others and the baselines, on the same receptors.
+
+    \b
+    Example:
+      airrformer compare --config config/config.yaml --dataset sars2_tcr --output results/sars2_tcr/comparisons.tsv
+    """
+    loaded = _load(config, dataset=dataset)
+    from airrformer.classify import compare_dataset as run
+
+    run(loaded, dataset, _layout(results), output)
+
+
+@app.command()
 def predict(
     model: Annotated[Path, typer.Option(help="The model/ folder that classify wrote.")],
     input: Annotated[Path, typer.Option("--input", "-i", help="FASTA or CSV/TSV file, as parse reads it.")],
@@ -373,7 +411,8 @@ def predict(
 ) -> None:
     """Score new receptors with a saved classifier.
 
-    The rows stand in the order of the input. What could not be scored is listed in FILE.rejected.tsv beside the output.
+    The rows stand in the order of the input. What could not be scored is listed in FILE.rejected.tsv beside the output,
+    and the training receptors nearest to each, with a warning for what is unlike them, in FILE.nearest.tsv.
 
     \b
     Example:

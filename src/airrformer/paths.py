@@ -90,6 +90,13 @@ class Results:
     def classifier(self, dataset: str, encoder: str, pooling: str, classifier: str) -> Path:
         return self.embedding(dataset, encoder) / pooling / classifier
 
+    def baselines(self, dataset: str) -> Path:
+        """How the shortcuts and the plain models do on a dataset, and what leaks in it."""
+        return self.dataset(dataset) / "baselines"
+
+    def comparisons(self, dataset: str) -> Path:
+        return self.dataset(dataset) / "comparisons.tsv"
+
     @property
     def pretraining(self) -> Path:
         return Path(self.root) / "pretraining.tsv"

@@ -8,9 +8,11 @@ STAGE_VERSIONS: dict[str, int] = {
     "weights": 1,
     "pretrain": 2,
     "embed": 1,
-    "classify": 1,
+    "classify": 2,
+    "baselines": 1,
+    "compare": 1,
     "explain_map": 1,
     "explain_masked": 1,
     "generate": 1,
-    "report": 1,
+    "report": 2,
 }

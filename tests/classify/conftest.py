@@ -34,6 +34,8 @@ def make_study(tmp_path):
         cdr3 = cdr3 or ["".join(rng.choice(list("ACDEFGHIKLMNPQRSTVWY"), 12)) for _ in range(n)]
         order = range(n) if order is None else order
         receptors = pd.DataFrame({"receptor_id": ids, "label": labels})
+        receptors["not_label"] = [[] for _ in ids]
+        receptors["occurrences"] = 1
         if groups is not None:
             receptors["donor"] = groups
         rows = [

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from airrformer.classify.features import name_classes, read_labelled
+from airrformer.classify.features import name_classes, read_inputs, read_labelled
 from airrformer.embed.store import Features, write_features
 from airrformer.errors import UserError
 from airrformer.receptors.tables import read_receptors, write_table
@@ -14,10 +14,11 @@ def study_of(make_study, labels, order=None):
 
 def test_rows_are_joined_by_id(make_study):
     study = study_of(make_study, [["A"], ["B"], [], ["A", "B"]], order=[3, 1, 0, 2])
-    data = read_labelled(study.config, study.target, study.results)
+    data = read_labelled(study.config, "toy", study.results)
     assert data.ids == ["r000", "r001", "r003"] and data.unlabelled == 1
-    assert data.X.tolist() == [[0, 0], [1, 10], [3, 30]] and data.X.dtype == np.float64
-    assert data.Y.tolist() == [[True, False], [False, True], [True, True]]
+    X = read_inputs(study.config, study.target, study.results, data).whole
+    assert X.tolist() == [[0, 0], [1, 10], [3, 30]] and X.dtype == np.float64
+    assert data.labels(np.zeros(3, dtype=int), 0)[0].tolist() == [[1, 0], [0, 1], [1, 1]]
 
 
 def test_a_receptor_without_features_is_an_error(make_study):
@@ -25,7 +26,7 @@ def test_a_receptor_without_features_is_an_error(make_study):
     path = study.results.features("toy", "numbers", "mean")
     write_features(Features(["r000", "r001"], np.zeros((2, 1), dtype=np.float32), ["TRB_0"]), path)
     with pytest.raises(UserError, match=r"features.parquet: no features for 1 of 3 receptors \(such as r002\)"):
-        read_labelled(study.config, study.target, study.results)
+        read_inputs(study.config, study.target, study.results, read_labelled(study.config, "toy", study.results))
 
 
 def test_no_label_at_all_is_an_error(make_study):
@@ -34,7 +35,7 @@ def test_no_label_at_all_is_an_error(make_study):
     receptors["label"] = [[], []]
     write_table(receptors, study.results.receptors("toy"))
     with pytest.raises(UserError, match="no receptor has a label"):
-        read_labelled(study.config, study.target, study.results)
+        read_labelled(study.config, "toy", study.results)
 
 
 def test_class_names():

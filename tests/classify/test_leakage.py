@@ -246,6 +246,22 @@ def test_one_label_is_undefined():
     assert {entry["auroc"] for entry in found} == {None} and {entry["level"] for entry in found} == {"fine"}
 
 
+@pytest.mark.skipif(not (DATA / "immrep22").is_dir(), reason="AIRRFORMER_DATA names no folder with the data")
+def test_the_negatives_of_immrep22_are_the_positives_of_other_files():
+    files = sorted((DATA / "immrep22" / "train").glob("*.tsv.gz"))
+    table = pd.concat([pd.read_csv(file, sep="\t").assign(epitope=file.name.split(".")[0]) for file in files])
+    classes = sorted(table["epitope"].unique())
+    said = {}
+    for a, b, epitope, label in zip(table["TRA_aa"], table["TRB_aa"], table["epitope"], table["Label"]):
+        said.setdefault((b, a), {})[epitope] = label
+    label, not_label = ([[e for e in of if of[e] == sign] for of in said.values()] for sign in (1, -1))
+    receptors, chains = tables(list(said), label=label, not_label=not_label)
+    chains["sequence_aa"] = [chain for pair in said for chain in pair]
+    Y = np.array([[{1: 1, -1: 0, None: -1}[of.get(name)] for name in classes] for of in said.values()], dtype=np.int8)
+    entry = check(shortcut_leaks(receptors, chains, Y, classes), "labelled_elsewhere")
+    assert entry["level"] == "bad" and entry["auroc"] == pytest.approx(0.824, abs=0.002)
+
+
 @pytest.mark.skipif(not (DATA / "spike_vs_ha_abs").is_dir(), reason="AIRRFORMER_DATA names no folder with the data")
 def test_the_paper_and_the_missing_chains_of_spike_and_haemagglutinin():
     table = pd.read_csv(DATA / "spike_vs_ha_abs" / "spike_ha_train_val.csv.gz").fillna("")

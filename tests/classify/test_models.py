@@ -1,16 +1,19 @@
 import numpy as np
 import pytest
-from scipy import sparse
 from sklearn.metrics import matthews_corrcoef
 
-from airrformer.classify.features import prepare
 from airrformer.classify.metrics import auroc_by_column
-from airrformer.classify.models import FAMILIES, as_target, fit, probabilities
+from airrformer.classify.models import Task
+from airrformer.classify.models import fit as fit_task
 from airrformer.config import LogisticRegressionClassifier, NearestNeighborsClassifier
 
 LOGISTIC = LogisticRegressionClassifier(kind="logistic_regression")
 NEIGHBORS = NearestNeighborsClassifier(kind="k_nearest_neighbors", grid={"n_neighbors": [3, 9]})
 BOTH = pytest.mark.parametrize("settings", [LOGISTIC, NEIGHBORS], ids=["logistic", "neighbors"])
+
+
+def fit(settings, X, Y, inner, **task):
+    return fit_task(Task(settings, 7, **task), X, Y.astype(np.int8), inner)
 
 
 def problem(n=120, D=8, K=3, seed=0):
@@ -19,34 +22,15 @@ def problem(n=120, D=8, K=3, seed=0):
     return rng.normal(size=(n, D)) + Y @ rng.normal(size=(K, D)) * 1.5, Y, np.arange(n) % 3
 
 
-def as_sparse(X):
-    return prepare(sparse.csr_array(np.where(X > 0.5, np.ceil(X), 0)))
-
-
 @BOTH
-@pytest.mark.parametrize("form", [np.asarray, as_sparse], ids=["dense", "sparse"])
-def test_learns_and_gives_probabilities(settings, form):
-    X, Y, inner = problem()
-    X = form(X)
-    fitted = fit(settings, X[:90], Y[:90], inner[:90])
-    scores = fitted.scores(X[90:])
-    assert scores.shape == (30, 3) and (scores >= 0).all() and (scores <= 1).all()
-    assert auroc_by_column(Y[90:], scores).mean() > 0.75
-    assert fitted.chosen in FAMILIES[settings.kind].grid(settings)
-    assert matthews_corrcoef(Y[90:].ravel(), fitted.decide(scores).ravel()) > 0.3
-
-
-@BOTH
-@pytest.mark.parametrize("form", [np.asarray, as_sparse], ids=["dense", "sparse"])
-def test_the_grid_is_scored_as_the_estimator_would(settings, form):
-    X, Y, _ = problem()
-    X = form(X)
-    family = FAMILIES[settings.kind]
-    grid = family.grid(settings)
-    fast = family.grid_scores(settings, grid, X[:80], Y[:80], X[80:])
-    for point, scores in zip(grid, fast, strict=True):
-        slow = probabilities(family.estimator(settings, point, X[:80]).fit(X[:80], as_target(Y[:80])), X[80:], 3)
-        np.testing.assert_allclose(scores, slow, atol=0.03)  # the fast path stops earlier
+def test_decisions_and_calibration(settings):
+    X, Y, inner = problem(n=400)
+    fitted = fit(settings, X[:300], Y[:300], inner[:300], calibration="temperature")
+    scores = fitted.scores(X[300:])
+    assert matthews_corrcoef(Y[300:].ravel(), fitted.decide(scores).ravel()) > 0.3
+    calibrated = fitted.calibrate(scores)
+    np.testing.assert_allclose(auroc_by_column(Y[300:], calibrated), auroc_by_column(Y[300:], scores))
+    assert np.mean((calibrated - Y[300:]) ** 2) < np.mean((scores - Y[300:]) ** 2) + 0.01
 
 
 @BOTH
@@ -92,3 +76,42 @@ def test_more_neighbours_than_receptors():
     X, Y, inner = problem(n=12)
     settings = NearestNeighborsClassifier(kind="k_nearest_neighbors", grid={"n_neighbors": [45]})
     assert fit(settings, X, Y, inner).scores(X).shape == (12, 3)
+
+
+def test_the_budget_bounds_the_grid():
+    X, Y, inner = problem()
+    settings = LogisticRegressionClassifier(kind="logistic_regression", budget=2)
+    chosen = {fit_task(Task(settings, seed), X, Y.astype(np.int8), inner).chosen["C"] for seed in range(20)}
+    assert chosen <= {0.01, 0.1, 1, 10}
+    from airrformer.classify.models import _within_budget
+
+    grid = [{"C": C} for C in range(10)]
+    assert len(_within_budget(grid, 3, 7)) == 3 and _within_budget(grid, 3, 7) == _within_budget(grid, 3, 7)
+    assert _within_budget(grid, None, 7) == grid
+
+
+def test_a_stack_weighs_what_helps():
+    X, Y, inner = problem(n=300)
+    noise = np.random.default_rng(1).normal(size=(300, 8))
+    members = (("good/mean", Task(LOGISTIC, 7)), ("noise/mean", Task(LOGISTIC, 7)), ("good/max", Task(NEIGHBORS, 7)))
+    views = {"good/mean": X, "noise/mean": noise, "good/max": X[:, ::-1]}
+    stack = Task(LOGISTIC, 7, members=members)
+    train = {name: view[:200] for name, view in views.items()}
+    fitted = fit_task(stack, train, Y[:200].astype(np.int8), inner[:200])
+    scores = fitted.scores({name: view[200:] for name, view in views.items()})
+    alone = fit(LOGISTIC, X[:200], Y[:200], inner[:200]).scores(X[200:])
+    assert auroc_by_column(Y[200:], scores).mean() > auroc_by_column(Y[200:], alone).mean() - 0.02
+    weights = fitted.chosen["weights"]
+    assert weights[1] < 0.2 * max(weights) and min(weights) >= 0
+    assert 0.3 < scores.mean() + 0.2 < 0.8 and (scores >= 0).all() and (scores <= 1).all()
+
+
+def test_a_stack_leaves_alone_a_class_that_cannot_be_learnt():
+    X, Y, inner = problem()
+    Y = Y.astype(np.int8)
+    Y[:, 1] = 0
+    members = (("a/a", Task(LOGISTIC, 7)), ("b/b", Task(NEIGHBORS, 7)))
+    fitted = fit_task(Task(LOGISTIC, 7, members=members), {"a/a": X, "b/b": X}, Y, inner)
+    scores = fitted.scores({"a/a": X, "b/b": X})
+    assert fitted.trained.tolist() == [True, False, True] and np.isnan(scores[:, 1]).all()
+    assert not np.isnan(scores[:, [0, 2]]).any()

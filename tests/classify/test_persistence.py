@@ -9,9 +9,8 @@ import pytest
 from sklearn.svm import SVC
 
 from airrformer.classify import classify
-from airrformer.classify.features import read_labelled
-from airrformer.classify.models import probabilities
-from airrformer.classify.persistence import check_encoder, load_model
+from airrformer.classify.features import read_inputs, read_labelled
+from airrformer.classify.persistence import check_encoders, load_model
 from airrformer.errors import UserError
 
 
@@ -32,14 +31,17 @@ def study(make_study):
 @pytest.mark.parametrize("classifier", ["logistic", "neighbors"])
 def test_the_saved_model_scores_as_it_did(study, classifier):
     study = study(classifier)
-    estimator, description = load_model(study.output / "model")
-    data = read_labelled(study.config, study.target, study.results)
-    scores = probabilities(estimator, data.X, 2)
-    assert scores[data.Y].mean() > 0.6 > 0.4 > scores[~data.Y].mean()
+    saved = load_model(study.output / "model")
+    description = saved.description
+    data = read_labelled(study.config, "toy", study.results)
+    X = read_inputs(study.config, study.target, study.results, data).whole
+    scores, Y = saved.predict(X), data.labels(np.zeros(60, dtype=int), 0)[0]
+    assert scores[Y == 1].mean() > 0.6 > 0.4 > scores[Y == 0].mean()
+    assert saved.training.ids == data.ids and set(saved.training.labels) == {"A", "B"}
     assert description["classes"] == ["A", "B"] and len(description["thresholds"]) == 2
     assert description["n_features"] == 6 and description["n_receptors"] == 60
-    assert description["encoder"] == {"name": "numbers", "kind": "blosum62", "directory": None, "sha256": None}
-    assert check_encoder(description, study.output / "model").root == str(study.results.root)
+    assert description["encoders"] == [{"name": "numbers", "kind": "blosum62", "directory": None, "sha256": None}]
+    assert check_encoders(description, study.output / "model").root == str(study.results.root)
 
 
 def test_the_folder_may_move_with_its_results(study, tmp_path):
@@ -47,7 +49,7 @@ def test_the_folder_may_move_with_its_results(study, tmp_path):
     (tmp_path / "elsewhere").mkdir()
     moved = study.results.root.rename(tmp_path / "elsewhere" / "results")
     model = moved / study.output.relative_to(study.results.root) / "model"
-    assert check_encoder(load_model(model)[1], model).root == str(moved)
+    assert check_encoders(load_model(model).description, model).root == str(moved)
 
 
 def test_what_is_not_trusted_does_not_load(study):
@@ -84,19 +86,15 @@ def test_an_encoder_that_changed_or_went(study):
     study = study()
     model = study.output / "model"
     description = json.loads((model / "config.json").read_text())
-    description["encoder"] = {
-        "name": "scratch",
-        "kind": "pretrain",
-        "directory": "encoders/scratch",
-        "sha256": "0" * 64,
-    }
+    encoder = {"name": "scratch", "kind": "pretrain", "directory": "encoders/scratch", "sha256": "0" * 64}
+    description["encoders"].append(encoder)
     with pytest.raises(UserError, match="the encoder of this model is not there"):
-        check_encoder(description, model)
+        check_encoders(description, model)
     weights = study.results.encoder("scratch") / "model.safetensors"
     weights.parent.mkdir(parents=True)
     weights.write_bytes(b"other")
     with pytest.raises(UserError, match="not the weights that the model was trained on"):
-        check_encoder(description, model)
+        check_encoders(description, model)
 
 
 def test_the_card_says_what_a_reader_needs(study):

@@ -1,10 +1,7 @@
 # Folds, seeds and the grid are inside one job: each start costs seconds.
 rule classify:
     input:
-        features=RESULTS.features("{dataset}", "{encoder}", "{pooling}"),
-        folds=lambda wildcards: [RESULTS.folds(*wildcards[:2])] if wildcards.encoder in FOLDED else [],
-        receptors=RESULTS.receptors("{dataset}"),
-        chains=RESULTS.chains("{dataset}"),
+        unpack(classify_input),
     output:
         metrics=RESULTS.classifier("{dataset}", "{encoder}", "{pooling}", "{classifier}") / "metrics.json",
         predictions=RESULTS.classifier("{dataset}", "{encoder}", "{pooling}", "{classifier}") / "predictions.tsv",
@@ -27,3 +24,53 @@ rule classify:
         '"$AIRRFORMER_PYTHON" -m airrformer classify --config {params.config:q}'
         " --target {wildcards.dataset}/{wildcards.encoder}/{wildcards.pooling}/{wildcards.classifier}"
         " --output $(dirname {output.metrics}) > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"
+
+
+# What every classifier of a dataset has to beat, and what leaks in it.
+rule baselines:
+    input:
+        receptors=RESULTS.receptors("{dataset}"),
+        chains=RESULTS.chains("{dataset}"),
+        corpora=lambda wildcards: [RESULTS.chains(name) for name in read_before(wildcards.dataset)[1]],
+    output:
+        metrics=RESULTS.baselines("{dataset}") / "metrics.json",
+        predictions=RESULTS.baselines("{dataset}") / "predictions.tsv",
+    log:
+        LOGS / "baselines" / "{dataset}.log",
+    benchmark:
+        BENCHMARKS / "baselines" / "{dataset}.tsv"
+    conda:
+        "../envs/airrformer.yaml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=240,
+    params:
+        config=baselines_part,
+        version=STAGE_VERSIONS["baselines"],
+    shell:
+        '"$AIRRFORMER_PYTHON" -m airrformer baselines --config {params.config:q} --dataset {wildcards.dataset}'
+        " --output $(dirname {output.metrics}) > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"
+
+
+rule compare:
+    input:
+        compare_input,
+    output:
+        RESULTS.comparisons("{dataset}"),
+    log:
+        LOGS / "compare" / "{dataset}.log",
+    benchmark:
+        BENCHMARKS / "compare" / "{dataset}.tsv"
+    conda:
+        "../envs/airrformer.yaml"
+    threads: 1
+    resources:
+        mem_mb=4000,
+        runtime=60,
+    params:
+        config=compare_part,
+        version=STAGE_VERSIONS["compare"],
+    shell:
+        '"$AIRRFORMER_PYTHON" -m airrformer compare --config {params.config:q} --dataset {wildcards.dataset}'
+        " --output {output} > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"

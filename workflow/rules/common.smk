@@ -12,7 +12,7 @@ try:
 except ModuleNotFoundError:
     sys.exit(f"airrformer is not installed for {sys.executable}, which runs Snakemake; run: pip install -e .")
 
-from airrformer.config import REVERSAL, TRAIN_FOLDS, PretrainEncoder, PublishedEncoder, load_config, read_yaml
+from airrformer.config import REVERSAL, TRAIN_FOLDS, PretrainEncoder, PublishedEncoder, Target, load_config, read_yaml
 from airrformer.core.weights import find_local
 from airrformer.errors import UserError
 from airrformer.paths import Results
@@ -63,17 +63,25 @@ DENSE = [name for name in ENCODERS if name not in COUNTED]
 DENSE_POOLINGS = [name for name in POOLINGS if CONFIG.poolings[name].kind != "counts"]
 COUNT_POOLINGS = [name for name in POOLINGS if CONFIG.poolings[name].kind == "counts"]
 
-# What is built, each with the encoder that it waits for.
-CLASSIFIED = [(RESULTS.classifier(*target), target.encoder) for target in TARGETS]
-MAPPED = [(RESULTS.map(*embedding), embedding.encoder) for embedding in EMBEDDINGS if embedding.encoder in DENSE]
-WANTED = [(folder / "metrics.json", encoder) for folder, encoder in CLASSIFIED] + MAPPED
-WANTED += [(RESULTS.features(*embedding), embedding.encoder) for embedding in EMBEDDINGS]
-WANTED += [(RESULTS.masked(encoder), encoder) for encoder in GUESSING]
-WANTED += [(RESULTS.encoder(encoder) / "model.safetensors", encoder) for encoder in WRITERS]
-WANTED += [(RESULTS.generated(encoder), encoder) for encoder in GENERATING]
+# Datasets to learn from, and whether what a model has to beat is made beside.
+LEARNT = list(dict.fromkeys(target.dataset for target in TARGETS))
+WITH_BASELINES = LEARNT if CONFIG.evaluation.baselines else []
+COMPARED = [dataset for dataset in LEARNT if CONFIG.datasets[dataset].task == "classification"]
+
+# What is built, each with the encoders that it waits for.
+CLASSIFIED = [(target, {embedding.encoder for embedding in CONFIG.inputs(target)}) for target in TARGETS]
+MAPPED = [(RESULTS.map(*embedding), {embedding.encoder}) for embedding in EMBEDDINGS if embedding.encoder in DENSE]
+WANTED = [(RESULTS.classifier(*target) / "metrics.json", encoders) for target, encoders in CLASSIFIED] + MAPPED
+WANTED += [(RESULTS.features(*embedding), {embedding.encoder}) for embedding in EMBEDDINGS]
+WANTED += [(RESULTS.masked(encoder), {encoder}) for encoder in GUESSING]
+WANTED += [(RESULTS.encoder(encoder) / "model.safetensors", {encoder}) for encoder in WRITERS]
+WANTED += [(RESULTS.generated(encoder), {encoder}) for encoder in GENERATING]
+WANTED += [(RESULTS.baselines(dataset) / "metrics.json", set()) for dataset in WITH_BASELINES]
 if CONFIG.keep_residues:
     WANTED += [
-        (RESULTS.residues(*embedding[:2]), embedding.encoder) for embedding in EMBEDDINGS if embedding.encoder in DENSE
+        (RESULTS.residues(*embedding[:2]), {embedding.encoder})
+        for embedding in EMBEDDINGS
+        if embedding.encoder in DENSE
     ]
 
 
@@ -176,14 +184,51 @@ def fitting(wildcards):
 
 
 def classify_part(wildcards):
-    return CONFIG.part(
-        datasets=[wildcards.dataset],
-        encoders=[wildcards.encoder],
-        poolings=[wildcards.pooling],
-        classifiers=[wildcards.classifier],
-        evaluation=True,
-        seed=True,
-    )
+    return CONFIG.part(**CONFIG.parts_of(Target(*wildcards)), evaluation=True, seed=True)
+
+
+def classify_input(wildcards):
+    """The features that a target reads, its own or those of a stack's members; letters are no file of their own."""
+    embeddings = [e for e in CONFIG.inputs(Target(*wildcards)) if e.encoder in DENSE + COUNTED]
+    return {
+        "features": [RESULTS.features(*embedding) for embedding in embeddings],
+        "folds": [RESULTS.folds(*embedding[:2]) for embedding in embeddings if embedding.encoder in FOLDED],
+        "receptors": RESULTS.receptors(wildcards.dataset),
+        "chains": RESULTS.chains(wildcards.dataset),
+    }
+
+
+def read_before(dataset):
+    """The encoders trained here on named datasets that read a dataset, and the datasets that they have read."""
+    encoders = [
+        e for e in PRETRAINED if e not in FOLDED and any(E.dataset == dataset and E.encoder == e for E in EMBEDDINGS)
+    ]
+    return encoders, list(dict.fromkeys(name for e in encoders for name in CONFIG.encoders[e].corpus))
+
+
+def baselines_part(wildcards):
+    encoders, corpora = read_before(wildcards.dataset)
+    names = list(dict.fromkeys([wildcards.dataset, *corpora]))
+    return CONFIG.part(datasets=names, encoders=encoders, evaluation=True, seed=True, corpora=True)
+
+
+def compare_part(wildcards):
+    targets = [target for target in TARGETS if target.dataset == wildcards.dataset]
+    parts = [CONFIG.parts_of(target) for target in targets]
+    names = {field: list(dict.fromkeys(n for part in parts for n in part[field])) for field in parts[0]}
+    rows = [{field: [name] for field, name in zip(names, target)} for target in targets]
+    return CONFIG.part(**names, evaluation=True, seed=True, targets=rows)
+
+
+def compare_input(wildcards):
+    """The predictions of all targets of a dataset whose encoders are there, and of its baselines."""
+    folders = [
+        RESULTS.classifier(*target)
+        for target, encoders in CLASSIFIED
+        if target.dataset == wildcards.dataset and all(map(is_ready, encoders))
+    ]
+    folders += [RESULTS.baselines(wildcards.dataset)] if wildcards.dataset in WITH_BASELINES else []
+    return [folder / "predictions.tsv" for folder in folders]
 
 
 def encoder_files(wildcards):
@@ -195,8 +240,12 @@ def encoder_files(wildcards):
 
 def report_input(wildcards):
     """Every result that there is; what stands on an encoder out of reach is left out and named by its status."""
-    ready = {encoder for encoder in ENCODERS if is_ready(encoder)}
-    classified = [folder for folder, encoder in CLASSIFIED if encoder in ready]
+    ready = {encoder for encoder in ENCODERS if is_ready(encoder)} | {
+        name for name, encoder in CONFIG.encoders.items() if encoder.kind == "letters"
+    }
+    done = [target for target, encoders in CLASSIFIED if encoders <= ready]
+    classified = [RESULTS.classifier(*target) for target in done]
+    compared = list(dict.fromkeys(target.dataset for target in done if target.dataset in COMPARED))
     trained = [RESULTS.encoder(encoder) for encoder in PRETRAINED + WRITERS]
     return {
         "summaries": [RESULTS.parse_summary(dataset) for dataset in CONFIG.datasets],
@@ -207,7 +256,9 @@ def report_input(wildcards):
         "trainings": [folder / "metrics.json" for folder in trained],
         "metrics": [folder / "metrics.json" for folder in classified],
         "predictions": [folder / "predictions.tsv" for folder in classified],
-        "maps": [path for path, encoder in MAPPED if encoder in ready],
+        "baselines": [RESULTS.baselines(dataset) / "metrics.json" for dataset in WITH_BASELINES],
+        "comparisons": [RESULTS.comparisons(dataset) for dataset in compared],
+        "maps": [path for path, encoders in MAPPED if encoders <= ready],
         "masked": [RESULTS.masked(encoder) for encoder in GUESSING if encoder in ready],
         "generated": [RESULTS.generated(encoder).with_suffix(".json") for encoder in GENERATING],
     }

@@ -1,6 +1,8 @@
 """classify: features and labels of a dataset -> classifiers judged by several splits side by side, and one to keep."""
 
+from airrformer.classify.baselines import make_baselines
+from airrformer.classify.contest import compare_dataset
 from airrformer.classify.evaluation import classify
 from airrformer.classify.predict import predict
 
-__all__ = ["classify", "predict"]
+__all__ = ["classify", "compare_dataset", "make_baselines", "predict"]

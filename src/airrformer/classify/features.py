@@ -1,4 +1,4 @@
-"""What a classifier learns from: features, labels and receptors of one dataset, joined by id."""
+"""What a classifier learns from: features or letters, labels and receptors of one dataset, joined by id."""
 
 from __future__ import annotations
 
@@ -10,69 +10,143 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from airrformer.config import TRAIN_FOLDS, Config, Target
+from airrformer.classify.negatives import label_matrix
+from airrformer.config import TRAIN_FOLDS, Config, Embedding, Negatives, Target
 from airrformer.embed.store import read_features
 from airrformer.errors import UserError
+from airrformer.parse.labels import NEGATIVE_CLASSES
 from airrformer.paths import Results, fold_name
-from airrformer.receptors.splits import class_lists
+from airrformer.receptors.distances import chain_names, chain_strings, unique, whole_chain
+from airrformer.receptors.loops import receptor_letters
+from airrformer.receptors.splits import class_lists, used_receptors
 from airrformer.receptors.tables import read_chains, read_receptors
 
 Matrix = np.ndarray | sparse.csr_array
-
-# Labels that say "does not bind" where there is but one other class: no class of their own.
-NEGATIVE_LABELS = ("0", "-1")
+View = Matrix | pd.DataFrame  # features, or letters
 
 
 @dataclass(frozen=True)
-class Labelled:
-    """n labelled receptors, sorted by id, so that no result depends on the order of the input.
+class Receptors:
+    """The receptors of a dataset from which one can learn, sorted by id: no result depends on the order of the input.
 
-    X: float64 (n, D), dense or ``csr_array``; Y: bool (n, K), receptor by class; a receptor may have several.
-    ``for_fold(split, seed, fold)``: what a fold's models learn from and are tested on; X, or with
-    ``corpus: train_folds`` the vectors of an encoder that never saw the receptors tested in that fold.
+    classes: the names of the K classes; in regression one, the column's.
+    numbers: float64 (n, 1) in regression, else ``None``.
+    same: int (n,), equal for receptors with the same chains.
+    unlabelled: how many receptors have no label and are left out.
     """
 
     receptors: pd.DataFrame
     chains: pd.DataFrame
-    X: Matrix
-    Y: np.ndarray
     classes: list[str]
-    feature_names: list[str]
+    negatives: Negatives
+    numbers: np.ndarray | None
+    same: np.ndarray
     unlabelled: int
-    for_fold: Callable[[str, int, int], Matrix]
 
     @property
     def ids(self) -> list[str]:
         return self.receptors["receptor_id"].tolist()
 
+    def labels(self, folds: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Y, int8 (n, K): 1, 0 or -1 (unknown), and by which method each negative came, uint8 (n, K).
 
-def read_labelled(config: Config, target: Target, results: Results) -> Labelled:
-    """Features and labels of a target. Raises ``UserError`` when a receptor has no features or none has a label."""
-    dataset = config.datasets[target.dataset]
-    if dataset.task != "classification":
-        raise UserError(f"datasets.{target.dataset}.task: {dataset.task} is not in this version; use classification")
-    receptors = read_receptors(results.receptors(target.dataset))
-    labelled = np.array([bool(names) for names in class_lists(receptors)], dtype=bool)
-    if not labelled.any():
-        raise UserError(f"{results.receptors(target.dataset)}: no receptor has a label; see datasets.*.labels")
-    unlabelled = int((~labelled).sum())
-    receptors = receptors[labelled].sort_values("receptor_id", kind="stable").reset_index(drop=True)
+        Negatives that are drawn are drawn within each of ``folds``, int (n,). In regression Y is float64 (n, 1).
+        """
+        if self.numbers is not None:
+            return self.numbers, np.zeros(self.numbers.shape, dtype=np.uint8)
+        return label_matrix(self.receptors, self.classes, self.negatives, folds, seed, self.same)
 
-    ids = receptors["receptor_id"].tolist()
-    X, names = _rows(results.features(*target[:3]), ids)
-    by_fold = getattr(config.encoders[target.encoder], "corpus", None) == TRAIN_FOLDS
 
-    def for_fold(split: str, seed: int, fold: int) -> Matrix:
-        if not by_fold:
-            return X
-        return _rows(results.fold_features(*target[:2], fold_name(split, seed, fold), target.pooling), ids)[0]
+def read_labelled(config: Config, dataset_name: str, results: Results) -> Receptors:
+    """The labelled receptors of a dataset. Raises ``UserError`` when none has a label."""
+    dataset = config.datasets[dataset_name]
+    receptors = read_receptors(results.receptors(dataset_name))
+    used = used_receptors(receptors, dataset)
+    chosen = receptors[used].sort_values("receptor_id", kind="stable").reset_index(drop=True)
+    regression = dataset.task == "regression"
+    if not (used.any() if regression else chosen["label"].map(bool).any()):
+        raise UserError(f"{results.receptors(dataset_name)}: no receptor has a label; see datasets.*.labels")
+    if config.evaluation.shuffle_labels:
+        chosen = _shuffled(chosen, config.seed)
+    chains = read_chains(results.chains(dataset_name))
+    chains = chains[chains["receptor_id"].isin(set(chosen["receptor_id"]))]
+    names = chain_names(chains)
+    same = unique(chain_strings(chosen["receptor_id"].tolist(), chains, names, whole_chain))[1]
+    if regression:
+        classes, numbers = [dataset.labels.column], chosen["label"].to_numpy(dtype=np.float64)[:, None]
+    else:
+        lists = [[*is_one, *is_none] for is_one, is_none in zip(class_lists(chosen), class_lists(chosen, "not_label"))]
+        classes, numbers = name_classes(lists, dataset.labels.classes if dataset.labels else None), None
+    return Receptors(chosen, chains, classes, dataset.negatives, numbers, same, int((~used).sum()))
 
-    labels = class_lists(receptors)
-    classes = name_classes(labels, dataset.labels.classes if dataset.labels else None)
-    Y = np.array([[name in names for name in classes] for names in labels], dtype=bool).reshape(len(labels), -1)
-    chains = read_chains(results.chains(target.dataset))
-    chains = chains[chains["receptor_id"].isin(set(receptors["receptor_id"]))]
-    return Labelled(receptors, chains, X, Y, classes, names, unlabelled, for_fold)
+
+def _shuffled(receptors: pd.DataFrame, seed: int) -> pd.DataFrame:
+    """The same receptors with the labels of others: a control, in which every score should be chance."""
+    columns = [column for column in ("label", "not_label") if column in receptors]
+    drawn = np.random.default_rng([seed, len(receptors)]).permutation(len(receptors))
+    return receptors.assign(**{column: receptors[column].iloc[drawn].to_numpy() for column in columns})
+
+
+def name_classes(labels: list[list[str]], wanted: list[str] | None) -> list[str]:
+    """The classes to learn: those of the config in its order, else all in sorted order.
+
+    Labels 1 and 0 (or 1 and -1) are one class, named 1.
+    """
+    present = {name for names in labels for name in names}
+    classes = [name for name in wanted if name in present] if wanted else sorted(present)
+    if len(classes) == 2:
+        classes = [name for name in classes if name not in NEGATIVE_CLASSES] or classes
+    return classes
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a target's classifier reads of the receptors: ``whole``, or ``of_fold(split, seed, fold)``.
+
+    Both are one view, or for a stack views by the name ``<encoder>/<pooling>``. They differ with ``corpus:
+    train_folds``: each fold then has the vectors of an encoder that never saw the receptors tested in it.
+    feature_names: of all views, one after another.
+    """
+
+    whole: View | dict[str, View]
+    feature_names: list[str]
+    of_fold: Callable[[str, int, int], View | dict[str, View]]
+
+
+def read_inputs(config: Config, target: Target, results: Results, data: Receptors) -> Inputs:
+    """Raises ``UserError`` when a receptor has no features."""
+    ids, embeddings = data.ids, config.inputs(target)
+
+    def view(embedding: Embedding, path: Path) -> tuple[View, list[str]]:
+        if config.encoders[embedding.encoder].kind == "letters":
+            letters = receptor_letters(ids, data.chains, config.datasets[embedding.dataset].chains)
+            return letters, letters.columns.tolist()
+        return _rows(path, ids)
+
+    def together(views: list[View]) -> View | dict[str, View]:
+        return (
+            views[0]
+            if len(views) == 1 and not config.is_stack(target)
+            else dict(zip(map(view_name, embeddings), views))
+        )
+
+    whole, names = zip(*(view(embedding, results.features(*embedding)) for embedding in embeddings))
+    by_fold = [getattr(config.encoders[e.encoder], "corpus", None) == TRAIN_FOLDS for e in embeddings]
+
+    def of_fold(split: str, seed: int, fold: int) -> View | dict[str, View]:
+        return together(
+            [
+                view(e, results.fold_features(*e[:2], fold_name(split, seed, fold), e.pooling))[0] if folded else once
+                for e, folded, once in zip(embeddings, by_fold, whole)
+            ]
+        )
+
+    return Inputs(together(list(whole)), [name for each in names for name in each], of_fold)
+
+
+def view_name(embedding: Embedding) -> str:
+    """What a stack calls that which a member reads."""
+    return f"{embedding.encoder}/{embedding.pooling}"
 
 
 def _rows(path: Path, ids: list[str]) -> tuple[Matrix, list[str]]:
@@ -95,15 +169,3 @@ def prepare(matrix: Matrix) -> Matrix:
     matrix = matrix.tocsr().astype(np.float64)
     matrix.indices, matrix.indptr = matrix.indices.astype(np.int32), matrix.indptr.astype(np.int32)
     return matrix
-
-
-def name_classes(labels: list[list[str]], wanted: list[str] | None) -> list[str]:
-    """The classes to learn: those of the config in its order, else all in sorted order.
-
-    Labels 1 and 0 (or 1 and -1) are one class, named 1.
-    """
-    present = {name for names in labels for name in names}
-    classes = [name for name in wanted if name in present] if wanted else sorted(present)
-    if len(classes) == 2:
-        classes = [name for name in classes if name not in NEGATIVE_LABELS] or classes
-    return classes

@@ -168,8 +168,9 @@ def shortcut_leaks(
     ``auroc``, the mean over the classes of ``classes``, which has it by class (None: not defined). Where the direction
     of a shortcut is not known beforehand, an AUROC below 0.5 counts as 1 minus it.
 
-    labelled_elsewhere: of how many other classes a receptor, or one with the same chains, is known to be. Of the
-        negatives only those that are said to be, because swapped ones are of another class by construction.
+    labelled_elsewhere: of how many other classes a receptor, or one with the same chains, is known to be, and then, of
+        how many not to be. Of the negatives only those that are given, because swapped ones are of another class by
+        construction.
     occurrences: how often the receptor stands in the input.
     missing: a chain, a gene call or a region that is not known; of each class the one that tells most.
     groups: the rate of positives in the receptor's donor, paper, ...; of the other folds of a random split.
@@ -199,23 +200,35 @@ def _labelled_elsewhere(receptors, same: np.ndarray, Y: np.ndarray, classes: Seq
     labels, not_labels = class_lists(receptors), class_lists(receptors, "not_label")
     if not any(not_labels):
         return None
-    every = sorted({name for names in labels for name in names if name not in NEGATIVE_CLASSES} | set(classes))
-    is_of = np.array([[name in names for name in every] for names in labels])
-    together = np.zeros((same.max() + 1, len(every)), dtype=bool)
-    np.logical_or.at(together, same, is_of)
-    together = together[same]
+    every = sorted({name for names in labels + not_labels for name in names if name not in NEGATIVE_CLASSES})
+    every += [name for name in classes if name not in every]
+    is_one, is_none = (_by_chains(lists, same, every) for lists in (labels, not_labels))
+    columns = [every.index(name) for name in classes]
+    yes = is_one.sum(axis=1, keepdims=True) - is_one[:, columns]
+    no = is_none.sum(axis=1, keepdims=True) - is_none[:, columns]
     said = np.array([[name in names for name in classes] for names in not_labels])
     judged = np.where((Y == 1) | said, Y, -1)
-    counts = np.stack([together.sum(axis=1) - together[:, every.index(name)] for name in classes], axis=1)
-    no, yes = (counts[judged == label] > 0 for label in (0, 1))
-    shares = [float(part.mean()) if part.size else 0.0 for part in (no, yes)]
+    of_negatives, of_positives = (
+        f"{(yes[judged == label] > 0).mean():.0%} of another class, {(no[judged == label] > 0).mean():.0%} not of one"
+        if (judged == label).any()
+        else "none"
+        for label in (0, 1)
+    )
     return _entry(
         "labelled_elsewhere",
         "Whether a receptor is labelled elsewhere tells its label",
-        f"{shares[0]:.0%} of the negatives that are given, but {shares[1]:.0%} of the positives, are known to be of "
-        "another class",
-        counts, judged, classes, either_way=True,
+        f"of the negatives that are given, {of_negatives}; of the positives, {of_positives}; what is known of a "
+        "receptor for other classes must not be learned from in the fold that tests it",
+        # who is of another class is rarely of this one as well; who is said not to be of others was chosen as theirs
+        no - (len(every) + 1) * yes, judged, classes, either_way=True,
     )  # fmt: skip
+
+
+def _by_chains(lists: list[list[str]], same: np.ndarray, classes: Sequence[str]) -> np.ndarray:
+    """Which classes stand in the lists of a receptor or of one with the same chains, int (n, classes)."""
+    together = np.zeros((same.max() + 1, len(classes)), dtype=np.int64)
+    np.maximum.at(together, same, np.array([[name in names for name in classes] for names in lists], dtype=np.int64))
+    return together[same]
 
 
 def _occurrences(receptors, Y: np.ndarray, classes: Sequence[str]) -> dict | None:

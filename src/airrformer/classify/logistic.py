@@ -21,17 +21,19 @@ def logistic_path(
 ) -> list[tuple[np.ndarray, np.ndarray]]:
     """Coefficients (D, K) and intercepts (K,) for each C of ``penalties``, which should rise.
 
-    X: float64 (n, D), centred, or sparse; Y: bool (n, K), both labels in each column. The loss of a class is
-    scikit-learn's: sum of (weighted) log losses + |w|^2 / 2C, the intercept free. ``tolerance`` bounds the gradient in
-    the scaled variables, per receptor (of at least 200, so that small sets are solved well).
+    X: float64 (n, D), centred, or sparse; Y: (n, K), 1, 0 or -1 (unknown: of no weight), both labels in each column.
+    The loss of a class is scikit-learn's: sum of (weighted) log losses + |w|^2 / 2C, the intercept free. ``tolerance``
+    bounds the gradient in the scaled variables, per receptor (of at least 200, so that small sets are solved well).
     """
     n, K = Y.shape
     Z, curvature, back = _axes(X)
     D = Z.shape[1]
     ZT = Z.T.tocsr() if issparse(Z) else Z.T
-    T = Y.astype(np.float64)
-    positives = T.sum(axis=0)
-    weights = np.where(Y, n / (2 * positives), n / (2 * (n - positives))) if balanced else np.ones_like(T)
+    known = np.asarray(Y, dtype=np.int8) >= 0
+    T = ((np.asarray(Y) == 1) & known).astype(np.float64)
+    positives, total = T.sum(axis=0), known.sum(axis=0)
+    weights = np.where(T == 1, total / (2 * positives), total / (2 * (total - positives))) if balanced else 1.0
+    weights = weights * known
     share = (weights * T).sum(axis=0) / weights.sum(axis=0)
     variance = share * (1 - share)  # of the label: what a log loss is curved by, about
     W = np.zeros((D + 1, K))  # the last row is the intercept

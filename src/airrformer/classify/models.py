@@ -1,184 +1,236 @@
-"""The classifiers: scikit-learn pipelines, one binary problem a class, tuned within what they are given.
+"""Tuning: a classifier sees a training fold and nothing else.
 
-A kind is a row of ``FAMILIES``. ``fit`` sees a training fold and nothing else: the grid point and the thresholds come
-from its inner folds, the scaler and the model from all of it.
+The grid point, the thresholds and the calibration come from its inner folds; scalers and models are then fitted on all
+of it. A class is learnt from the receptors that are known for it: Y is 1 (it is), 0 (it is not) or -1 (unknown).
+
+Letters: n receptors to learn from, m others, K classes, G grid points.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
-from scipy import sparse
-from scipy.special import expit
-from sklearn.linear_model import LogisticRegression
-from sklearn.metrics.pairwise import cosine_distances
-from sklearn.multiclass import OneVsRestClassifier
-from sklearn.neighbors import KNeighborsClassifier
+import pandas as pd
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import Pipeline
-from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
-from airrformer.classify.logistic import logistic_path
-from airrformer.classify.metrics import auroc_by_column, best_threshold, mean_defined
-from airrformer.config import Classifier, LogisticRegressionClassifier, NearestNeighborsClassifier
+from airrformer.classify.calibration import Calibrator, fit_calibrator
+from airrformer.classify.families import FAMILIES, REGRESSORS, Family
+from airrformer.classify.metrics import auroc_by_column, best_threshold, mean_defined, spearman
+from airrformer.classify.residues import LettersOneHot, PhysChem
+from airrformer.classify.stacking import Stack
+from airrformer.config import Classifier, Config, LettersEncoder, StackClassifier, Target
 
 INNER_FOLDS = 3
-_AT_ONCE = 5_000_000  # distances held at a time
+
+
+def take(X, rows):
+    """Some rows of what a classifier reads: a matrix, letters, or for a stack several of these by name."""
+    if isinstance(X, Mapping):
+        return {name: take(view, rows) for name, view in X.items()}
+    if isinstance(X, pd.DataFrame):
+        return X.iloc[np.arange(len(X))[rows]]
+    return X[rows]
+
+
+def row_count(X) -> int:
+    """How many receptors X describes."""
+    return next(iter(X.values())).shape[0] if isinstance(X, Mapping) else X.shape[0]
+
+
+def both_labels(Y: np.ndarray) -> np.ndarray:
+    """The columns of Y in which both labels are known, bool (K,)."""
+    return (Y == 1).any(axis=0) & (Y == 0).any(axis=0)
 
 
 @dataclass(frozen=True)
-class Family:
-    """A kind of classifier.
+class Task:
+    """What is to be fitted: a classifier's settings, and how its scores become decisions and probabilities.
 
-    grid: the settings to choose from, the most cautious first, which wins when several are equally good.
-    estimator: an unfitted pipeline for one of them, to be fitted on X.
-    grid_scores: probabilities (G, m, K) of m receptors for each grid point, learnt from X (n, D) and Y (n, K).
+    letters: how letters become vectors for a classifier that needs them; ``None`` where X is vectors.
+    members: for a stack, the task of each and the name of what it reads among the views of X.
     """
 
-    grid: Callable[[Classifier], list[dict]]
-    estimator: Callable[..., Pipeline]
-    grid_scores: Callable[..., np.ndarray]
+    settings: Classifier
+    seed: int
+    calibration: str = "none"
+    letters: LettersEncoder | None = None
+    members: tuple[tuple[str, Task], ...] = ()
+    regression: bool = False
+
+    @property
+    def family(self) -> Family:
+        return (REGRESSORS if self.regression else FAMILIES)[self.settings.kind]
+
+
+def task_of(config: Config, target: Target) -> Task:
+    """The task that a target of the config stands for."""
+    settings, encoder = config.classifiers[target.classifier], config.encoders[target.encoder]
+    members = ()
+    if isinstance(settings, StackClassifier):
+        read = [(m.encoder or target.encoder, m.pooling or target.pooling, m.classifier) for m in settings.members]
+        members = tuple((f"{e}/{p}", task_of(config, Target(target.dataset, e, p, c))) for e, p, c in read)
+    return Task(
+        settings,
+        config.seed,
+        config.evaluation.calibration,
+        encoder if isinstance(encoder, LettersEncoder) else None,
+        members,
+        config.datasets[target.dataset].task == "regression",
+    )
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """A grid point, and the scores (n, K) of receptors by models that did not learn from them; NaN where none did."""
+
+    point: dict
+    scores: np.ndarray
 
 
 @dataclass(frozen=True)
 class Fitted:
     """A tuned and fitted classifier. ``trained``: bool (K,), the classes of which both labels were there."""
 
-    estimator: Pipeline | None
+    estimator: BaseEstimator | None
     trained: np.ndarray
-    thresholds: np.ndarray
-    chosen: dict
+    thresholds: np.ndarray = field(default_factory=lambda: np.empty(0))
+    calibrators: tuple[Calibrator, ...] = ()
+    chosen: dict = field(default_factory=dict)
+    regression: bool = False
 
     def scores(self, X) -> np.ndarray:
-        """Probability of each class, float64 (m, K); NaN for classes that could not be trained."""
-        scores = np.full((X.shape[0], len(self.trained)), np.nan)
-        if self.estimator is not None:
-            scores[:, self.trained] = probabilities(self.estimator, X, int(self.trained.sum()))
+        """Score of each class, float64 (m, K), higher is more likely; NaN for classes that could not be trained."""
+        scores = np.full((row_count(X), len(self.trained)), np.nan)
+        if self.estimator is not None and len(scores):
+            scores[:, self.trained] = predictions(self.estimator, X, self.regression)
         return scores
 
     def decide(self, scores: np.ndarray) -> np.ndarray:
         """Whether each score reaches its class's threshold, bool (m, K); never where it is NaN."""
         return scores >= self.thresholds
 
+    def calibrate(self, scores: np.ndarray) -> np.ndarray:
+        """Probabilities (m, K) from scores (m, K)."""
+        return calibrated(self.calibrators, scores)
 
-def fit(settings: Classifier, X, Y: np.ndarray, inner_folds: np.ndarray) -> Fitted:
-    """Choose the grid point and the thresholds by the inner folds, then fit on all of X (n, D), Y (n, K).
 
-    ``inner_folds``: int (n,). The grid point with the best AUROC, averaged over inner folds and classes, serves all
-    classes; each class has the threshold with the best MCC over its inner out-of-fold scores.
+def predictions(estimator: BaseEstimator, X, regression: bool = False) -> np.ndarray:
+    """P(positive) of each class that it learnt, float64 (m, K), or the predicted numbers (m, 1)."""
+    return estimator.predict(X)[:, None] if regression else estimator.predict_proba(X)
+
+
+def calibrated(calibrators: tuple[Calibrator, ...], scores: np.ndarray) -> np.ndarray:
+    """Each column of scores (m, K) through its calibrator; NaN stays."""
+    probabilities = scores.astype(np.float64, copy=True)
+    for k, calibrator in enumerate(calibrators):
+        known = ~np.isnan(scores[:, k])
+        probabilities[known, k] = calibrator.apply(scores[known, k])
+    return probabilities
+
+
+def fit(task: Task, X, Y: np.ndarray, inner_folds: np.ndarray) -> Fitted:
+    """Tune by the inner folds, then fit on all of X and Y, int8 (n, K) or float (n, 1) in regression.
+
+    ``inner_folds``: int (n,). Each class has the threshold with the best MCC over its inner out-of-fold scores, and a
+    calibration fitted on the same.
     """
-    family = FAMILIES[settings.kind]
-    grid = family.grid(settings)
+    if task.members:
+        estimator, trained, scores, chosen = _fit_stack(task, X, Y, inner_folds)
+    else:
+        tuned = tune(task, X, Y, inner_folds)
+        trained = _learnable(task, Y)
+        estimator = _fit_point(task, tuned.point, X, Y[:, trained]) if trained.any() else None
+        scores, chosen = tuned.scores, tuned.point
+    if task.regression:
+        return Fitted(estimator, trained, chosen=chosen, regression=True)
+    K = Y.shape[1]
+    known = [(Y[:, k] >= 0) & ~np.isnan(scores[:, k]) for k in range(K)]
+    labels = [Y[known[k], k] == 1 for k in range(K)]
+    thresholds = np.array([best_threshold(labels[k], scores[known[k], k]) for k in range(K)])
+    calibrators = tuple(fit_calibrator(task.calibration, scores[known[k], k], labels[k]) for k in range(K))
+    return Fitted(estimator, trained, thresholds, calibrators, chosen)
+
+
+def tune(task: Task, X, Y: np.ndarray, inner_folds: np.ndarray) -> Tuned:
+    """The point of the grid with the best AUROC (regression: Spearman), averaged over inner folds and classes.
+
+    One point serves all classes. Equally good points give the most cautious, which stands first in the grid.
+    """
+    grid = _within_budget(task.family.grid(task.settings), task.settings.budget, task.seed)
     scores = np.full((len(grid), *Y.shape), np.nan)
-    aurocs = []
+    quality = []
     for fold in np.unique(inner_folds):
         held = inner_folds == fold
-        trained = both_labels(Y[~held])
+        trained = _learnable(task, Y[~held])
         if trained.any():
+            known, other = take(X, ~held), take(X, held)
+            if (vectors := _vectoriser(task)) is not None:
+                known = vectors.fit_transform(known)
+                other = vectors.transform(other)
+            found = task.family.grid_scores(task.settings, grid, known, Y[~held][:, trained], other, task.seed)
             # numpy puts the axis of `held` and `trained` together wherever a mask is; ix_ says it plainly
-            scores[np.ix_(range(len(grid)), held, trained)] = family.grid_scores(
-                settings, grid, X[~held], Y[~held][:, trained], X[held]
-            )
-        aurocs.append([auroc_by_column(Y[held], point) for point in scores[:, held]])
-    quality = mean_defined(np.array(aurocs).transpose(0, 2, 1).reshape(-1, len(grid)))
-    best = 0 if np.isnan(quality).all() else int(np.nanargmax(np.round(quality, 9)))
-
-    trained = both_labels(Y)
-    thresholds = np.array([best_threshold(Y[:, k], scores[best, :, k]) for k in range(Y.shape[1])])
-    estimator = None
-    if trained.any():
-        estimator = family.estimator(settings, grid[best], X)
-        estimator.fit(X, as_target(Y[:, trained]))
-    return Fitted(estimator, trained, thresholds, grid[best])
+            scores[np.ix_(range(len(grid)), held, trained)] = found
+        quality.append([_quality(Y[held], point, task.regression) for point in scores[:, held]])
+    means = mean_defined(np.array(quality).transpose(0, 2, 1).reshape(-1, len(grid)))
+    best = 0 if np.isnan(means).all() else int(np.nanargmax(np.round(means, 9)))
+    return Tuned(grid[best], scores[best])
 
 
-def both_labels(Y: np.ndarray) -> np.ndarray:
-    """The columns of Y that hold both labels, bool (K,)."""
-    return Y.any(axis=0) & ~Y.all(axis=0)
+def _quality(Y: np.ndarray, scores: np.ndarray, regression: bool) -> np.ndarray:
+    """AUROC of each class over the receptors known for it, or Spearman's correlation: float (K,), NaN if undefined."""
+    return np.array([spearman(Y[:, 0], scores[:, 0])]) if regression else auroc_by_column(Y, scores)
 
 
-def as_target(Y: np.ndarray) -> np.ndarray:
-    """Y as scikit-learn takes it: int (n, K), or (n,) for one class."""
-    return Y[:, 0].astype(int) if Y.shape[1] == 1 else Y.astype(int)
+def _learnable(task: Task, Y: np.ndarray) -> np.ndarray:
+    return np.array([len(Y) > 1]) if task.regression else both_labels(Y)
 
 
-def probabilities(estimator: Pipeline, X, classes: int) -> np.ndarray:
-    """P(positive) of each class, float64 (m, K), from any of scikit-learn's forms of ``predict_proba``."""
-    found = estimator.predict_proba(X)
-    if isinstance(found, list):  # one (m, 2) array a class
-        return np.stack([column[:, 1] for column in found], axis=1)
-    return found[:, 1:] if classes == 1 else found
+def _within_budget(grid: list[dict], budget: int | None, seed: int) -> list[dict]:
+    if budget is None or budget >= len(grid):
+        return grid
+    return [grid[i] for i in np.sort(np.random.default_rng(seed).choice(len(grid), budget, replace=False))]
 
 
-def _scaler(X) -> StandardScaler | MaxAbsScaler:
-    # centring would fill a sparse matrix
-    return MaxAbsScaler() if sparse.issparse(X) else StandardScaler()
+def _vectoriser(task: Task) -> TransformerMixin | None:
+    """What makes vectors of letters, unfitted; ``None`` for vectors, and for classifiers that read letters."""
+    if task.letters is None or task.family.reads_letters:
+        return None
+    if task.letters.encoding == "physchem":
+        return PhysChem(regions=task.letters.regions)
+    return LettersOneHot(regions=task.letters.regions, encoding=task.letters.encoding, genes=task.letters.genes)
 
 
-# ------------------------------------------------------------------------------------------------ logistic regression
+def _fit_point(task: Task, point: dict, X, Y: np.ndarray) -> BaseEstimator:
+    vectors = _vectoriser(task)
+    seen = X if vectors is None else vectors.fit_transform(X)
+    estimator = task.family.estimator(task.settings, point, seen, task.seed)
+    estimator.fit(seen, Y[:, 0] if task.regression else Y)
+    return estimator if vectors is None else Pipeline([("letters", vectors), ("classify", estimator)])
 
 
-def _logistic_grid(settings: LogisticRegressionClassifier) -> list[dict]:
-    return [{"C": C} for C in sorted(set(settings.grid.C))]
-
-
-def _logistic(settings: LogisticRegressionClassifier, point: dict, X) -> Pipeline:
-    model = LogisticRegression(C=point["C"], class_weight=settings.class_weight, tol=1e-4, max_iter=1000)
-    return Pipeline([("scale", _scaler(X)), ("classify", OneVsRestClassifier(model))])
-
-
-def _logistic_scores(settings: LogisticRegressionClassifier, grid: list[dict], X, Y, X_test) -> np.ndarray:
-    scaler = _scaler(X).fit(X)
-    X, X_test = scaler.transform(X), scaler.transform(X_test)
-    if sparse.issparse(X):  # k-mers that do not occur keep a coefficient of 0
-        used = np.unique(X.indices)
-        X, X_test = X[:, used], X_test[:, used]
-    path = logistic_path(X, Y, [point["C"] for point in grid], balanced=settings.class_weight == "balanced")
-    return np.stack([expit(X_test @ coefficients + intercepts) for coefficients, intercepts in path])
-
-
-# ------------------------------------------------------------------------------------------------- nearest neighbours
-
-
-def _neighbors_grid(settings: NearestNeighborsClassifier) -> list[dict]:
-    return [{"n_neighbors": k} for k in sorted(set(settings.grid.n_neighbors), reverse=True)]
-
-
-def _neighbors(settings: NearestNeighborsClassifier, point: dict, X) -> Pipeline:
-    k = min(point["n_neighbors"], X.shape[0])
-    model = KNeighborsClassifier(n_neighbors=k, metric="cosine", weights="distance", algorithm="brute")
-    return Pipeline([("scale", _scaler(X)), ("classify", model)])
-
-
-def _neighbors_scores(settings: NearestNeighborsClassifier, grid: list[dict], X, Y, X_test) -> np.ndarray:
-    scaler = _scaler(X).fit(X)
-    X, X_test = scaler.transform(X), scaler.transform(X_test)
-    step = max(1, _AT_ONCE // X.shape[0])
-    return np.concatenate(
-        [_votes(grid, X, Y, X_test[start : start + step]) for start in range(0, X_test.shape[0], step)], axis=1
-    )
-
-
-def _votes(grid: list[dict], X, Y, X_test) -> np.ndarray:
-    """The share of each class among the nearest, weighted by closeness (G, m, K); one look serves every k and class."""
-    distances = cosine_distances(X_test, X)  # (m, n)
-    nearest = np.argsort(distances, axis=1, kind="stable")[:, : max(point["n_neighbors"] for point in grid)]
-    closeness = _closeness(np.take_along_axis(distances, nearest, axis=1))
-    votes = np.cumsum(closeness[:, :, None] * Y[nearest], axis=1)  # (m, k, K)
-    total = np.cumsum(closeness, axis=1)
-    last = [min(point["n_neighbors"], nearest.shape[1]) - 1 for point in grid]
-    return np.stack([votes[:, k] / total[:, k, None] for k in last])
-
-
-def _closeness(distances: np.ndarray) -> np.ndarray:
-    """Weights 1 / distance of sorted neighbours; those at distance 0, where there are any, count alone."""
-    same = distances == 0
-    with np.errstate(divide="ignore"):
-        return np.where(same.any(axis=1, keepdims=True), same, 1 / distances)
-
-
-FAMILIES: dict[str, Family] = {
-    "logistic_regression": Family(_logistic_grid, _logistic, _logistic_scores),
-    "k_nearest_neighbors": Family(_neighbors_grid, _neighbors, _neighbors_scores),
-}
+def _fit_stack(task: Task, X: Mapping, Y: np.ndarray, inner_folds: np.ndarray):
+    """Each member tuned and fitted, and one weighing of their out-of-fold scores."""
+    trained = _learnable(task, Y)
+    members, columns, chosen = [], [], {}
+    for i, (view, member) in enumerate(task.members):
+        tuned = tune(member, X[view], Y, inner_folds)
+        columns.append(tuned.scores)
+        chosen[f"{i + 1}: {member.settings.kind} on {view}"] = tuned.point
+        if trained.any():
+            members.append(_fit_point(member, tuned.point, X[view], Y[:, trained]))
+    stack = Stack([view for view, _ in task.members], regression=task.regression)
+    out_of_fold = np.stack(columns)  # (members, n, K)
+    # the weighing, too, is judged on receptors that it was not fitted on
+    scores = np.full(Y.shape, np.nan)
+    for fold in np.unique(inner_folds):
+        held = inner_folds == fold
+        weighed = stack.weigh(out_of_fold[:, ~held], Y[~held])
+        scores[held] = weighed.combine(out_of_fold[:, held])
+    if not trained.any():
+        return None, trained, scores, chosen
+    stack.weigh(out_of_fold[:, :, trained], Y[:, trained]).members_ = members
+    chosen["weights"] = [round(float(weight), 4) for weight in stack.weights_]
+    return stack, trained, scores, chosen

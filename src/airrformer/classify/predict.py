@@ -1,4 +1,4 @@
-"""A saved classifier on new sequences: the same reading, the same encoder, the same features, then scores."""
+"""A saved classifier on new sequences: the same reading, the same encoders, the same features, then scores."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from airrformer.classify.features import prepare
-from airrformer.classify.models import probabilities
-from airrformer.classify.persistence import check_encoder, hash_names, load_model
-from airrformer.config import Target, load_config
+from airrformer.classify.features import View, prepare, view_name
+from airrformer.classify.novelty import nearest_training
+from airrformer.classify.persistence import check_encoders, hash_names, load_model
+from airrformer.config import Config, Embedding, Target, load_config
 from airrformer.errors import UserError
-from airrformer.paths import check_output
+from airrformer.parse import Parsed, parse_input
+from airrformer.paths import Results, check_output
+from airrformer.receptors.loops import receptor_letters
 from airrformer.receptors.tables import write_table
 
 logger = logging.getLogger(__name__)
@@ -21,36 +23,63 @@ logger = logging.getLogger(__name__)
 def predict(model_dir: str | Path, input: str | Path, output: str | Path, device: str = "auto") -> pd.DataFrame:
     """Write the scores of the receptors in ``input`` to the TSV ``output``, and return them.
 
-    One row a receptor, in order of first appearance: receptor_id and a column of probabilities a class. What was left
-    out stands beside it: ``scores.tsv`` -> ``scores.rejected.tsv``. Raises ``UserError`` when the model, its encoder or
-    the input is not what it should be.
+    One row a receptor, in order of first appearance: receptor_id and a column of probabilities a class (in regression
+    one column of numbers). Beside it stand ``scores.rejected.tsv``, what was left out, and ``scores.nearest.tsv``, the
+    most similar training receptors of each with a warning where it is unlike them all. Raises ``UserError`` when the
+    model, its encoders or the input is not what it should be.
     """
-    # imported here, so that a job that only trains does not pay for torch
-    from airrformer.embed.features import dataset_features
-    from airrformer.embed.stage import load_encoder
-    from airrformer.parse import parse_input
-
     output = check_output(output, input)
-    rejected = check_output(output.with_name(f"{output.name.removesuffix('.tsv')}.rejected.tsv"), input)
-    estimator, description = load_model(model_dir)
+    stem = output.name.removesuffix(".tsv")
+    rejected, nearest = (
+        check_output(output.with_name(f"{stem}.{kind}.tsv"), input) for kind in ("rejected", "nearest")
+    )
+    saved = load_model(model_dir)
+    description = saved.description
     config, target = load_config(description["config"]), Target(**description["target"])
-    results = check_encoder(description, model_dir)
-    dataset, settings = config.datasets[target.dataset], config.encoders[target.encoder]
+    results = check_encoders(description, model_dir)
+    dataset = config.datasets[target.dataset]
     parsed = parse_input(input, dataset)
 
-    encoder = load_encoder(settings.kind, results, target.encoder, device, "auto")
-    poolings = {target.pooling: config.poolings[target.pooling]}
-    made = dataset_features(parsed.chains, parsed.receptor_ids, dataset, settings, poolings, encoder)
-    features = made[target.pooling]
-    if hash_names(features.names) != description["feature_names_sha256"]:
+    letters = receptor_letters(parsed.receptor_ids, parsed.chains, dataset.chains)
+    views, names = {}, []
+    for embedding in config.inputs(target):
+        view, columns = _view(config, embedding, parsed, letters, results, device)
+        views[view_name(embedding)] = view
+        names += columns
+    if hash_names(names) != description["feature_names_sha256"]:
         raise UserError(
             f"{model_dir}: trained on {description['n_features']} features of another version than the "
-            f"{len(features.names)} made here; run `airrformer classify` again"
+            f"{len(names)} made here; run `airrformer classify` again"
         )
-    classes = description["classes"]
-    scores = pd.DataFrame(probabilities(estimator, prepare(features.matrix), len(classes)), columns=classes)
+    X = views if config.is_stack(target) else next(iter(views.values()))
+    scores = pd.DataFrame(saved.predict(X), columns=description["classes"])
     scores.insert(0, "receptor_id", parsed.receptor_ids, allow_duplicates=True)
+    near = nearest_training(parsed.receptor_ids, letters, saved.training)
     write_table(parsed.rejected, rejected)
+    write_table(near, nearest)
     write_table(scores, output)
     logger.info("%s: %d receptors scored; %s: %d left out", output, len(scores), rejected, len(parsed.rejected))
+    unlike = near[near["warning"] != ""]["receptor_id"].nunique()
+    if unlike:
+        logger.warning(
+            "%d of %d receptors are unlike those that the model was trained on; trust their scores less; see %s",
+            unlike, len(scores), nearest,
+        )  # fmt: skip
     return scores
+
+
+def _view(
+    config: Config, embedding: Embedding, parsed: Parsed, letters: pd.DataFrame, results: Results, device: str
+) -> tuple[View, list[str]]:
+    """What a classifier reads of new receptors, and the names of its columns."""
+    settings = config.encoders[embedding.encoder]
+    if settings.kind == "letters":
+        return letters, letters.columns.tolist()
+    # imported here, so that what only reads letters does not pay for torch
+    from airrformer.embed.features import dataset_features
+    from airrformer.embed.stage import load_encoder
+
+    dataset, poolings = config.datasets[embedding.dataset], {embedding.pooling: config.poolings[embedding.pooling]}
+    encoder = load_encoder(settings.kind, results, embedding.encoder, device, "auto")
+    made = dataset_features(parsed.chains, parsed.receptor_ids, dataset, settings, poolings, encoder)
+    return prepare(made[embedding.pooling].matrix), made[embedding.pooling].names

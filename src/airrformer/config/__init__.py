@@ -3,13 +3,21 @@
 Read by the workflow before any job starts, and by every command that takes ``--config``. Never imports torch.
 """
 
-from airrformer.config.classifiers import Classifier, LogisticRegressionClassifier, NearestNeighborsClassifier
-from airrformer.config.datasets import Dataset, Labels
+from airrformer.config.classifiers import (
+    Classifier,
+    LogisticRegressionClassifier,
+    NearestNeighborsClassifier,
+    StackClassifier,
+)
+from airrformer.config.datasets import Dataset, Labels, Negatives
 from airrformer.config.encoders import (
+    PLAIN_KINDS,
     REVERSAL,
     TRAIN_FOLDS,
     Encoder,
     KmerEncoder,
+    LettersEncoder,
+    ModelSettings,
     Pooling,
     PretrainEncoder,
     PublishedEncoder,
@@ -20,6 +28,7 @@ from airrformer.config.load import load_config, read_yaml
 from airrformer.config.whole import Config, Embedding, Target
 
 __all__ = [
+    "PLAIN_KINDS",
     "REVERSAL",
     "STRICTEST_FIRST",
     "TRAIN_FOLDS",
@@ -32,11 +41,15 @@ __all__ = [
     "Evaluation",
     "KmerEncoder",
     "Labels",
+    "LettersEncoder",
     "LogisticRegressionClassifier",
+    "ModelSettings",
     "NearestNeighborsClassifier",
+    "Negatives",
     "Pooling",
     "PretrainEncoder",
     "PublishedEncoder",
+    "StackClassifier",
     "Target",
     "TrainSettings",
     "load_config",

@@ -10,6 +10,7 @@ from airrformer.config.base import Name, Strict
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
+Weight = Annotated[float, Field(ge=0)]
 Grid = Field(min_length=1)
 CLASSIFICATION, REGRESSION = "classification", "regression"
 
@@ -47,14 +48,24 @@ class NeighborsGrid(Strict):
 class SequenceDistance(Strict):
     """How letters are compared: by `density_ratio`, `distance_svm` and `k_nearest_neighbors`."""
 
-    cost: Literal["tcrdist", "blosum", "edit"] = Field(
-        "tcrdist", description="what a substitution or a gap costs: as TCRdist has it, BLOSUM62, or 1"
+    cost: Literal["tcrdist", "blosum", "hamming", "edit"] = Field(
+        "tcrdist",
+        description="what residues cost one another: as in TCRdist, by BLOSUM62, 1 at the same place, or edits",
     )
-    cdr3_weight: Positive = Field(3, description="how much more a CDR3 counts than a CDR1 or CDR2")
-    chains: Literal["sum", "one_suffices"] = Field(
-        "sum", description="several chains: their sum; or the nearer chain counts more than the farther one"
+    weights: tuple[Weight, Weight, Weight] = Field((1, 1, 3), description="of CDR1, CDR2 and CDR3; 0 leaves one out")
+    gaps: tuple[Weight, Weight, Weight] | None = Field(
+        None, description="a residue against a gap in each; default: 4, 4, 8 for tcrdist and blosum, else the weights"
     )
-    genes: Annotated[float, Field(ge=0)] = Field(0, description="added for each V or J gene that differs")
+    trim: bool = Field(True, description="the first and last residues of the CDR3 cost nothing, as in TCRdist")
+    place: Literal["tcrdist", "centre"] = Field(
+        "tcrdist", description="where the gap of a CDR3 lies: after the sixth residue at most, or in the centre"
+    )
+    smaller: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.5,
+        description="of two chains, how much the nearer one weighs: 0.5 is the sum; more: one chain may suffice",
+    )
+    v_gene: Weight = Field(0, description="what another V gene costs, a chain")
+    j_gene: Weight = Field(0, description="what another J gene costs, a chain")
 
 
 class NearestNeighborsClassifier(Tuned):
@@ -70,7 +81,8 @@ class DensityGrid(Strict):
     """`kind: density_ratio`"""
 
     bandwidth: Annotated[list[Positive], Grid] = Field(
-        [0.05, 0.1, 0.2, 0.4], description="widths of the kernel to choose from, as shares of the median distance"
+        [0.2, 0.1, 0.05, 0.025],
+        description="widths of the kernel to choose from, as shares of the usual distance between receptors",
     )
 
 
@@ -80,8 +92,9 @@ class DensityRatioClassifier(Tuned):
     kind: Literal["density_ratio"]
     grid: DensityGrid = Field(DensityGrid(), description="what to choose from")
     distance: SequenceDistance = Field(SequenceDistance(), description="of letters; vectors are compared by Euclid")
-    background: bool = Field(
-        False, description="receptors of other classes that say nothing of this one are background beside its negatives"
+    form: Literal["exponential", "gaussian"] = Field("exponential", description="of the kernel")
+    background: Weight = Field(
+        0, description="how much a receptor that is unknown for a class weighs among its negatives; 0 leaves it out"
     )
 
 
@@ -89,7 +102,8 @@ class DistanceSvmGrid(Strict):
     """`kind: distance_svm`"""
 
     bandwidth: Annotated[list[Positive], Grid] = Field(
-        [0.1, 0.2, 0.4], description="widths of the kernel to choose from, as shares of the median distance"
+        [0.6, 0.3, 0.15],
+        description="widths of the kernel to choose from, as shares of the usual distance between receptors",
     )
     C: Annotated[list[Positive], Grid] = Field([0.3, 1, 3, 10], description="costs of a mistake to choose from")
 
@@ -100,12 +114,18 @@ class DistanceSvmClassifier(Tuned):
     kind: Literal["distance_svm"]
     grid: DistanceSvmGrid = Field(DistanceSvmGrid(), description="what to choose from")
     distance: SequenceDistance = Field(SequenceDistance(), description="of letters; vectors are compared by Euclid")
+    form: Literal["exponential", "gaussian"] = Field("exponential", description="of the kernel")
+    background: Weight = Field(
+        0, description="the weight of receptors that are unknown for a class, as its negatives; 0 leaves them out"
+    )
 
 
 class LinearSvmGrid(Strict):
     """`kind: linear_svm`"""
 
-    C: Annotated[list[Positive], Grid] = Field([0.001, 0.01, 0.1, 1], description="costs of a mistake to choose from")
+    C: Annotated[list[Positive], Grid] = Field(
+        [0.0001, 0.001, 0.01, 0.1, 1], description="costs of a mistake to choose from"
+    )
 
 
 class LinearSvmClassifier(Tuned):
@@ -135,7 +155,7 @@ class RbfSvmClassifier(Tuned):
 class ForestGrid(Strict):
     """`kind: random_forest`"""
 
-    min_samples_leaf: Annotated[list[Count], Grid] = Field([8, 3, 1], description="smallest leaves to choose from")
+    min_samples_leaf: Annotated[list[Count], Grid] = Field([10, 3, 1], description="smallest leaves to choose from")
 
 
 class RandomForestClassifier(Tuned):
@@ -144,15 +164,15 @@ class RandomForestClassifier(Tuned):
     tasks = (CLASSIFICATION, REGRESSION)
     kind: Literal["random_forest"]
     grid: ForestGrid = Field(ForestGrid(), description="what to choose from")
-    trees: Count = Field(300, description="trees a forest")
+    trees: Count = Field(500, description="trees a forest")
 
 
 class BoostingGrid(Strict):
     """`kind: gradient_boosting`"""
 
-    learning_rate: Annotated[list[Positive], Grid] = Field([0.05, 0.1], description="steps to choose from")
-    max_leaf_nodes: Annotated[list[Annotated[int, Field(ge=2)]], Grid] = Field(
-        [7, 15, 31], description="sizes of a tree to choose from"
+    trees: Annotated[list[Count], Grid] = Field([100, 300], description="numbers of trees to choose from")
+    leaves: Annotated[list[Annotated[int, Field(ge=2)]], Grid] = Field(
+        [7, 15], description="most leaves of a tree to choose from"
     )
 
 
@@ -162,19 +182,19 @@ class GradientBoostingClassifier(Tuned):
     tasks = (CLASSIFICATION, REGRESSION)
     kind: Literal["gradient_boosting"]
     grid: BoostingGrid = Field(BoostingGrid(), description="what to choose from")
-    trees: Count = Field(300, description="trees at most")
+    learning_rate: Positive = Field(0.05, description="how much each tree adds")
+    min_samples_leaf: Count = Field(20, description="smallest leaves")
 
 
 class MlpGrid(Strict):
     """`kind: mlp`"""
 
-    alpha: Annotated[list[Positive], Grid] = Field([1, 0.1, 0.01], description="L2 penalties to choose from")
+    alpha: Annotated[list[Positive], Grid] = Field([10, 1, 0.01], description="L2 penalties to choose from")
 
 
 class MlpClassifier(Tuned):
     """A neural network with one hidden layer a class."""
 
-    tasks = (CLASSIFICATION, REGRESSION)
     kind: Literal["mlp"]
     grid: MlpGrid = Field(MlpGrid(), description="what to choose from")
     hidden: Count = Field(64, description="units of the hidden layer")
@@ -199,7 +219,7 @@ class RidgeGrid(Strict):
     """`kind: ridge`"""
 
     alpha: Annotated[list[Positive], Grid] = Field(
-        [1000, 100, 10, 1, 0.1], description="strengths of the L2 penalty to choose from"
+        [100000, 10000, 3000, 1000, 300, 100, 10], description="strengths of the L2 penalty to choose from"
     )
 
 
@@ -209,6 +229,13 @@ class RidgeRegressor(Tuned):
     tasks = (REGRESSION,)
     kind: Literal["ridge"]
     grid: RidgeGrid = Field(RidgeGrid(), description="what to choose from")
+
+
+class GaussianProcessRegressor(Tuned):
+    """A Gaussian process (Rasmussen and Williams 2006), for numbers; it tunes itself by its likelihood."""
+
+    tasks = (REGRESSION,)
+    kind: Literal["gaussian_process"]
 
 
 class Member(Strict):
@@ -243,6 +270,7 @@ Classifier = Annotated[
     | MlpClassifier
     | CnnClassifier
     | RidgeRegressor
+    | GaussianProcessRegressor
     | StackClassifier,
     Field(discriminator="kind"),
 ]

@@ -285,5 +285,7 @@ class LettersPooling(Strict):
 
 
 Pooling = Annotated[MeanPooling | MaxPooling | CountsPooling | LettersPooling, Field(discriminator="kind")]
+# Encoders that learn nothing and have no weights: what a learned one has to beat.
+PLAIN_KINDS = ("blosum62", "kmer", "letters")
 # Encoders that have no residue vectors, and the one pooling that goes with each; both are called alike in turn.
 POOLING_OF = {"kmer": "counts", "letters": "letters"}

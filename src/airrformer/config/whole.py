@@ -109,16 +109,31 @@ class Config(Strict):
             and encoder not in self.writers
         )
 
+    def is_stack(self, target: Target) -> bool:
+        """Whether the target's classifier weighs others."""
+        return isinstance(self.classifiers[target.classifier], StackClassifier)
+
     def inputs(self, target: Target) -> list[Embedding]:
         """What a target reads: the features of its own, or those of each member of a stack, once."""
         own, settings = Embedding(*target[:3]), self.classifiers[target.classifier]
-        if not isinstance(settings, StackClassifier):
+        if not self.is_stack(target):
             return [own]
         members = (
             Embedding(target.dataset, member.encoder or own.encoder, member.pooling or own.pooling)
             for member in settings.members
         )
         return list(dict.fromkeys(members))
+
+    def parts_of(self, target: Target) -> dict[str, list[str]]:
+        """The names that a target stands on, for ``part``."""
+        inputs, own = self.inputs(target), self.classifiers[target.classifier]
+        members = [member.classifier for member in own.members] if isinstance(own, StackClassifier) else []
+        return {
+            "datasets": [target.dataset],
+            "encoders": list(dict.fromkeys([target.encoder, *(embedding.encoder for embedding in inputs)])),
+            "poolings": list(dict.fromkeys([target.pooling, *(embedding.pooling for embedding in inputs)])),
+            "classifiers": list(dict.fromkeys([target.classifier, *members])),
+        }
 
     def _learns(self, target: Target) -> bool:
         """Whether there is something to predict, and a classifier for it that reads such features."""
@@ -174,16 +189,18 @@ class Config(Strict):
         seed: bool = False,
         training: bool = False,
         unreachable: bool = False,
+        corpora: bool = False,
+        targets: typing.Sequence[dict] = (),
     ) -> str:
         """The named parts alone, as JSON with sorted keys: what one job depends on, and its tracked parameter.
 
         ``load_config`` reads it back. What only schedules (``compute``) is never in it, the ``seed`` only for jobs
         that draw. An encoder stands in it as those see it who read its vectors; ``training`` adds how it is trained,
-        ``unreachable`` what to do without its weights. Which datasets it fits has been decided when there is a part,
-        so ``receptors`` says all.
+        ``corpora`` what it has read, ``unreachable`` what to do without its weights. Which datasets it fits has been
+        decided when there is a part, so ``receptors`` says all.
         """
         whole = self.model_dump(mode="json")
-        chosen: dict[str, Any] = {"targets": []}
+        chosen: dict[str, Any] = {"targets": list(targets)}
         for section, names in (
             ("datasets", datasets), ("encoders", encoders), ("poolings", poolings), ("classifiers", classifiers)
         ):  # fmt: skip
@@ -194,7 +211,7 @@ class Config(Strict):
                 encoder.pop("if_unreachable", None)
             if encoder["kind"] == "pretrain" and not training:
                 del encoder["model"], encoder["train"]
-                if isinstance(encoder["corpus"], list):
+                if isinstance(encoder["corpus"], list) and not corpora:
                     encoder["corpus"] = []
         if seed:
             chosen["seed"] = self.seed

@@ -67,9 +67,7 @@ class Training:
 
     @classmethod
     def start(cls, model_config: ModelConfig, settings: TrainSettings, seed: int, place: Place) -> Training:
-        with torch.random.fork_rng(devices=[]):  # torch's layers draw when they are made; those draws are not used
-            model = Transformer(model_config)
-        initialise(model, draws(seed, WEIGHTS))
+        model = untrained(model_config, seed)
         model.to(place.device)
         return cls(model, _optimizer(model, settings))
 
@@ -84,6 +82,14 @@ class Training:
         self.optimizer.load_state_dict(state.pop("optimizer"))
         for name, value in state.items():
             setattr(self, name, value)
+
+
+def untrained(model_config: ModelConfig, seed: int) -> Transformer:
+    """A model with the weights that training starts from."""
+    with torch.random.fork_rng(devices=[]):  # torch's layers draw when they are made; those draws are not used
+        model = Transformer(model_config)
+    initialise(model, draws(seed, WEIGHTS))
+    return model
 
 
 def train(training: Training, settings: TrainSettings, objective: Objective, seed: int, place: Place) -> None:

@@ -1,0 +1,82 @@
+"""Stacking (Wolpert 1992): several classifiers, weighed by one logistic regression that all classes share.
+
+A class of a few dozen positives cannot tell by itself which member to trust; all of them together can. A member's
+scores are made alike first: log odds, standardised within each class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from scipy.special import logit
+from sklearn.base import BaseEstimator
+from sklearn.linear_model import LogisticRegression, Ridge
+
+_LEAST = 1e-6  # probabilities are kept this far from 0 and 1
+
+
+class Stack(BaseEstimator):
+    """Members that are already fitted, and the weights of their scores.
+
+    views: the name of what each member reads, among those of X. ``weigh`` learns from out-of-fold scores
+    (members, n, K); ``predict_proba`` takes X as a mapping of views. Weights are not below 0: a member that would have
+    to be turned round is left out.
+    """
+
+    def __init__(self, views: list[str], regression: bool = False):
+        self.views = views
+        self.regression = regression
+
+    def weigh(self, scores: np.ndarray, Y: np.ndarray) -> Stack:
+        """Fit centres and scales (members, K), weights (members,) and the intercept; Y int8 (n, K) or float (n, 1)."""
+        odds = self._odds(scores)
+        known = ~np.isnan(odds).any(axis=0) & ((Y >= 0) | self.regression)
+        masked = np.where(known, odds, np.nan)
+        with np.errstate(all="ignore"):
+            counts = np.maximum(known.sum(axis=0), 1)
+            self.centres_ = np.nansum(masked, axis=1) / counts
+            self.scales_ = np.sqrt(np.nansum((masked - self.centres_[:, None]) ** 2, axis=1) / counts)
+        self.scales_ = np.where(self.scales_ > 1e-9, self.scales_, 1.0)
+        rows = self._standard(odds)[:, known].T  # (known pairs, members)
+        target = Y[known]
+        self.weights_ = np.full(len(scores), 1 / len(scores))
+        self.intercept_ = 0.0
+        if len(target) > len(scores) and len(np.unique(target)) > 1:
+            self.weights_, self.intercept_ = self._weights(rows, target)
+        return self
+
+    def _weights(self, rows: np.ndarray, target: np.ndarray) -> tuple[np.ndarray, float]:
+        kept = np.arange(rows.shape[1])
+        while True:
+            model = Ridge(alpha=1.0) if self.regression else LogisticRegression(C=1.0)
+            model.fit(rows[:, kept], target)
+            coefficients = np.ravel(model.coef_)
+            if (coefficients >= 0).all() or len(kept) == 1:
+                break
+            kept = kept[coefficients >= 0] if (coefficients >= 0).any() else kept[[int(np.argmax(coefficients))]]
+        weights = np.zeros(rows.shape[1])
+        weights[kept] = np.maximum(coefficients, 0)
+        if not weights.any():
+            weights[:] = 1 / len(weights)
+        return weights, float(np.ravel(model.intercept_)[0])
+
+    def combine(self, scores: np.ndarray) -> np.ndarray:
+        """Scores of members (members, m, K) -> scores (m, K); NaN where a member has none."""
+        total = np.tensordot(self.weights_, self._standard(self._odds(scores)), axes=1) + self.intercept_
+        return total if self.regression else 1 / (1 + np.exp(-total))
+
+    def predict_proba(self, X: Mapping) -> np.ndarray:
+        """P(positive) of each class, float64 (m, K)."""
+        return self.combine(np.stack([m.predict_proba(X[view]) for m, view in zip(self.members_, self.views)]))
+
+    def predict(self, X: Mapping) -> np.ndarray:
+        """Predicted numbers, float64 (m,), in regression."""
+        found = [m.predict(X[view])[:, None] for m, view in zip(self.members_, self.views)]
+        return self.combine(np.stack(found))[:, 0]
+
+    def _odds(self, scores: np.ndarray) -> np.ndarray:
+        return scores if self.regression else logit(np.clip(scores, _LEAST, 1 - _LEAST))
+
+    def _standard(self, odds: np.ndarray) -> np.ndarray:
+        return (odds - self.centres_[:, None]) / self.scales_[:, None]
