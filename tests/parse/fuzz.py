@@ -229,6 +229,8 @@ def make(format: str, number: int, files: list[Path]) -> Case:
         "repeated_ids": ["rename"],
         "species": ["mouse", "human"],
         "min_umis": [2],
+        "duplicates": ["merge"],
+        "labels": [{"column": "{file}"}],
     }.items():
         if rng.random() < 0.07:
             options[name] = rng.choice(values)

@@ -83,7 +83,7 @@ def test_a_receptor_said_to_be_of_a_class_and_not_of_it(parse, policy, label, no
     found = summary["labels"]["conflicts"]
     assert (found["policy"], found["count"], found["same_chains"]) == (policy, 1, 1)
     assert found["examples"] == ["'r1' (class 'A': yes on line 3, no on line 4)"]
-    assert any(words in note and "1 conflicts" in note for note in summary["notes"])
+    assert any(words in note and "1 conflict," in note for note in summary["notes"])
     # r0 and r3 have the same chain and opposite labels, and are kept apart
     assert receptors.label["r0"] == ["A"] and receptors.not_label["r3"] == ["A"]
     assert any("between receptors with the same chains and genes, such as 'r0'" in note for note in summary["notes"])
@@ -115,7 +115,7 @@ def test_a_word_and_zero_are_binary_and_several_classes_are_not(parse):
     receptors, summary = parse("receptor_id class\nr0 A\nr0 B\nr1 B\n", value=None)
     assert receptors.label.tolist()[:2] == [["A", "B"], ["B"]]
     assert summary["labels"]["conflicts"]["count"] == 0 and summary["labels"]["several_classes"] == 1
-    assert "1 receptors are of several classes" in summary["notes"]
+    assert "1 receptor of several classes" in summary["notes"]
 
 
 # ------------------------------------------------------------------------------------- receptors with the same chains
@@ -130,7 +130,7 @@ def test_the_same_chains_become_one_with_the_labels_of_all(parse):
     assert summary["merged"] == 1 and summary["labels"]["receptors"] == 4
     assert summary["labels"]["duplicates"] == {"policy": "merge", "receptors": 2, "groups": 1, "largest": 2}
     assert any("of several groups of 'donor', such as 'r0' of 'd1' and 'd2': the first" in n for n in summary["notes"])
-    assert any("5 receptors: 1 have the same chains and genes as an earlier one" in n for n in summary["notes"])
+    assert any("1 receptor of 5 with the chains and genes of an earlier one" in n for n in summary["notes"])
 
 
 def test_opposite_labels_of_the_same_chains_are_a_conflict_of_the_one(parse):
@@ -142,9 +142,7 @@ def test_opposite_labels_of_the_same_chains_are_a_conflict_of_the_one(parse):
 def test_a_receptor_that_occurs_often_is_counted_also_where_each_is_kept(parse):
     receptors, summary = parse("receptor_id class\nr0 A\nr0 B\nr3 A\nr1 A\n", value=None)
     assert receptors.occurrences.tolist() == [3, 1, 1, 3, 1]
-    assert any(
-        "2 receptors have the same chains and genes as another, 1 groups of up to 2" in n for n in summary["notes"]
-    )
+    assert any("2 receptors in 1 group of the same chains and genes, the largest of 2" in n for n in summary["notes"])
 
 
 def test_genes_tell_receptors_apart(tmp_path):
@@ -183,7 +181,7 @@ def test_regression_takes_the_mean_and_says_how_far_the_values_lie_apart(parse):
     assert receptors.not_label.tolist() == [[]] * 4
     assert summary["labels"]["several_values"] == {"receptors": 1, "median_spread": 3.0, "largest_spread": 3.0}
     assert summary["labels"]["unlabelled"] == 2 and "classes" not in summary["labels"]
-    assert any("1 receptors have several values: the mean is taken; " in note for note in summary["notes"])
+    assert any("1 receptor with several values: the mean is taken; " in note for note in summary["notes"])
     assert any("2 of 4 receptors have no value" in note for note in summary["notes"])
 
 

@@ -71,3 +71,8 @@ class Account:
 
     changes: Counter[str] = field(default_factory=Counter)
     genes: dict[str, Counter[tuple[str, str, str, str]]] = field(default_factory=dict)
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun in the right form."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from airrformer.config import Dataset
 from airrformer.config.datasets import BY_FILE
 from airrformer.errors import UserError
-from airrformer.parse.chain import Account, Chain
+from airrformer.parse.chain import Account, Chain, counted
 from airrformer.parse.chains import ChainBuilder, count_of
 from airrformer.parse.labels import LabelRow, read_labels, receptor_table
 from airrformer.parse.pairing import pair_chains
@@ -248,8 +248,8 @@ def parse_files(
         receptor_ids = [receptor for receptor, first in zip(twins.ids, twins.is_first) if first]
         status = [word for word, first in zip(status, twins.is_first) if first]
         notes.append(
-            f"{counted(len(twins.ids), 'receptor')}: {len(twins.first_of):,} have the same chains and genes as an "
-            "earlier one and are one with it (duplicates: merge)"
+            f"{counted(len(twins.first_of), 'receptor')} of {len(twins.ids):,} with the chains and genes of an earlier "
+            "one: merged into it (duplicates: merge)"
         )
     regions_by = Counter(chains["regions_by"].to_pylist())
     chains = chains.drop_columns("regions_by")
@@ -324,11 +324,6 @@ def _nothing_left(files: list[str], rejected: pd.DataFrame, total: int) -> str:
         f"{first['id']!r} on line {first['line']}"
     )
     return "; ".join([sentence, *hints(reasons_of(rejected))])
-
-
-def counted(count: int, noun: str) -> str:
-    """A number with its noun in the right form."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 # --------------------------------------------------------------------------------------------------------- file by file

@@ -7,9 +7,9 @@ from collections import Counter, defaultdict
 
 from airrformer.config import Dataset
 from airrformer.errors import UserError
-from airrformer.parse.chain import Account, Chain
+from airrformer.parse.chain import Account, Chain, counted
 from airrformer.parse.chains import UNTOLD, ChainBuilder
-from airrformer.parse.dataset import Parsed, counted, hints, parse_files, reasons_of
+from airrformer.parse.dataset import Parsed, hints, parse_files, reasons_of
 from airrformer.parse.domains import UNDECIDED
 from airrformer.parse.records import Rejection, read_records
 from airrformer.parse.survey import survey

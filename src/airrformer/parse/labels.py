@@ -20,6 +20,7 @@ import pandas as pd
 from airrformer.config import Dataset, Labels
 from airrformer.config.datasets import BY_FILE
 from airrformer.errors import UserError
+from airrformer.parse.chain import counted
 from airrformer.parse.files import Source
 from airrformer.parse.table import near, read_table
 from airrformer.parse.twins import Twins
@@ -134,8 +135,8 @@ def read_labels(
     summary |= {"duplicates": {"policy": dataset.duplicates, **same}}
     if same["groups"] and dataset.duplicates == "keep":
         notes.append(
-            f"{same['receptors']:,} receptors have the same chains and genes as another, {same['groups']:,} groups of "
-            f"up to {same['largest']:,}; each is kept (duplicates: merge makes them one)"
+            f"{counted(same['receptors'], 'receptor')} in {counted(same['groups'], 'group')} of the same chains and "
+            f"genes, the largest of {same['largest']:,}; each is kept (duplicates: merge makes them one)"
         )
     return found
 
@@ -244,7 +245,7 @@ def _read_classes(
     several = sum(len(names) > 1 for names in found.labels.values())
     found.summary["several_classes"] = several
     if several:
-        found.notes.append(f"{several:,} receptors are of several classes")
+        found.notes.append(f"{counted(several, 'receptor')} of several classes")
 
 
 def _negative_class(names: set[str]) -> str | None:
@@ -282,7 +283,7 @@ def _settle(
         other = "" if both else " (another receptor with the same chains)"
         raise UserError(
             f"{of.no.where}: {receptor!r} is said not to be of class {name!r}, but {of.yes.where} says that it "
-            f"is{other}; {len(both) + len(apart)} such conflicts (labels.conflicts: error)"
+            f"is{other}; {counted(len(both) + len(apart), 'such conflict')} (labels.conflicts: error)"
         )
     examples = [_both_ways(*conflict) for conflict in (both or apart)[:_EXAMPLES]]
     found.summary["conflicts"] = {
@@ -298,12 +299,12 @@ def _settle(
             of.no = None
     if both:
         found.notes.append(
-            f"{len(both):,} conflicts, a receptor said to be of a class and not of it, such as {examples[0]}: "
+            f"{counted(len(both), 'conflict')}, a receptor said to be of a class and not of it, such as {examples[0]}: "
             f"{_DONE[settings.conflicts]} (labels.conflicts: {settings.conflicts})"
         )
     if apart:
         found.notes.append(
-            f"{len(apart):,} conflicts between receptors with the same chains and genes, such as "
+            f"{counted(len(apart), 'conflict')} between receptors with the same chains and genes, such as "
             f"{_both_ways(*apart[0])}: each keeps its label; duplicates: merge makes them one"
         )
 
@@ -362,8 +363,8 @@ def _read_numbers(
         median, most = float(np.median(list(spreads.values()))), spreads[widest]
         found.summary["several_values"] |= {"median_spread": median, "largest_spread": most}
         found.notes.append(
-            f"{len(spreads):,} receptors have several values: the mean is taken; the largest less the smallest is "
-            f"{median:.3g} in the median, {most:.3g} at most ({widest!r})"
+            f"{counted(len(spreads), 'receptor')} with several values: the mean is taken; the largest less the "
+            f"smallest is {median:.3g} in the median, {most:.3g} at most ({widest!r})"
         )
 
 
@@ -392,7 +393,7 @@ def _groups(dataset: Dataset, rows: list[LabelRow], one: dict[str, str], notes: 
         if others:
             receptor = next(iter(others))
             notes.append(
-                f"{len(others):,} receptors that have become one are of several groups of {column!r}, such as "
+                f"{counted(len(others), 'merged receptor')} of several groups of {column!r}, such as "
                 f"{receptor!r} of {of[receptor]!r} and {', '.join(map(repr, sorted(others[receptor])[:3]))}: the first "
                 "is kept"
             )
