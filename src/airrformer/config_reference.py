@@ -130,6 +130,8 @@ def _values(annotation: Any) -> str:
     if origin in (typing.Union, types.UnionType):
         kinds = [_values(argument) for argument in arguments if argument is not type(None)]
         return " | ".join([*dict.fromkeys(kinds), *(["null"] if type(None) in arguments else [])])
+    if origin is tuple:
+        return f"{len(arguments)} of {_values(arguments[0])}"
     if origin is list:
         return f"list of {_values(arguments[0])}"
     if origin is dict:
