@@ -183,7 +183,17 @@ def linked_pieces(n: int, pieces: Iterable[Pairs]) -> np.ndarray:
 
 
 def _close_by_block(items: Sequence[tuple[str, ...]], distance: int) -> Iterator[Pairs]:
-    return _by_block(len(items), lambda rows: edit_distances(items[rows], items, distance) <= distance)
+    # the chain that tells most apart is compared first: of the others only what it leaves
+    chains = list(zip(*items))
+    telling = max(chains, key=lambda strings: len(set(strings)))
+    for start in range(0, len(items), BLOCK):
+        block = telling[start : start + BLOCK], telling[start:]
+        close = cdist(*block, scorer=Levenshtein.distance, score_cutoff=distance, dtype=np.int32) <= distance
+        if len(chains) > 1 and close.mean() > 0.02:  # nearly all are left: a whole block is the faster way
+            close = edit_distances(items[start : start + BLOCK], items[start:], distance) <= distance
+        i, j = np.nonzero(np.triu(close, 1))
+        i, j = i + start, j + start
+        yield (i, j) if len(chains) == 1 else _within(items, items, i, j, distance)
 
 
 def _by_block(n: int, close: Callable[[slice], np.ndarray]) -> Iterator[Pairs]:
