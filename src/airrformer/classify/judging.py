@@ -237,8 +237,9 @@ def undefined_classes(split: str, data: Receptors, trials: list[Trial], tested: 
         defined = total = 0
         for trial, done in zip(trials, tested):
             for fold in range(len(trial.split.train)):
-                if not (trial.split.folds == fold).any():
-                    continue
+                held = trial.split.held is not None and trial.split.held[fold, k]
+                if held or not (trial.split.folds == fold).any():
+                    continue  # a class that is kept from training is not meant to be judged there
                 rows = trial.tested(k, fold)
                 y, scores = trial.Y[rows, k], done.scores[rows, k]
                 both = len(y) > 1 if data.numbers is not None else (y == 1).any() and (y == 0).any()
