@@ -332,11 +332,11 @@ def _both_labels(same: np.ndarray, Y: np.ndarray, classes: Sequence[str]) -> dic
         best, Y, classes,
     )  # fmt: skip
     entry["level"] = "bad" if worst[1] > MOST_CONTRADICTED else "fine"
-    if entry["auroc"] is not None:
-        entry["sentence"] = (
-            entry["sentence"].partition(": an AUROC")[0] + f": no model of the chains can reach more than an AUROC of "
-            f"{entry['auroc']:.3f} here."
-        )
+    if not contradicted:
+        entry["sentence"] = "no chains are those of a positive and of a negative of the same class."
+    elif entry["auroc"] is not None:
+        what = entry["sentence"].partition(": an AUROC")[0]
+        entry["sentence"] = f"{what}; no model of the chains can reach more than an AUROC of {entry['auroc']:.3f} here."
     return entry
 
 
