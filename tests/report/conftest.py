@@ -11,6 +11,7 @@ import pytest
 from airrformer.config import Config, Target, load_config
 from airrformer.paths import Results, write_json
 from airrformer.receptors.tables import write_table
+from airrformer.report.read import read_json
 
 RESIDUES = "ACDEFGHIKLMNPQRSTVWY"
 CHAIN = "GITQSPKYLFRKEGQNVTLSCEQNLNHDAMYWYRQDPGQGLRLIYYSQIVNDFQKGDIAEGYSVSREKKESFPLTVTSAQKNPTAFYLCASSIRSSYEQYFGPGTRLTVT"
@@ -26,6 +27,14 @@ SKILL = {
     "blosum62": (0.75, 0.1, 0.2),
     "kmer": (1.1, 0.2, 0.3),
 }
+# What is beside the models: kind, what it reads, how well it does.
+BASELINES = {
+    "class_only": ("shortcut", "how common a class is", (0.0, 0.0, 0.0)),
+    "genes_only": ("shortcut", "V and J genes", (1.4, 0.3, 1.1)),
+    "kmers": ("strong", "3-mers of the CDR3s and the genes, logistic regression", (1.3, 0.3, 0.4)),
+    "untrained": ("strong", "mean vectors of an encoder with random weights, logistic regression", (0.3, 0.1, 0.1)),
+}
+LEAKAGE = {"random": (9, 41, 77), "cluster": (0, 0, 12), "group": (2, 17, 40)}
 NASTY = "<script>alert('x')</script>&\"]]>"
 SKIPPED = (
     "esm2_t6_8M_UR50D: no weights found and none could be downloaded; put esm2_t6_8M_UR50D.pt into "
@@ -81,6 +90,8 @@ def build_results(root, config: Config | None = None) -> tuple[Config, Results]:
     for target in config.expand_targets():
         if target.encoder in SKILL:
             _target(config, results, target)
+    for name in config.datasets:
+        _baselines(config, results, name)
     _encoders(results)
     return config, results
 
@@ -172,6 +183,11 @@ METRICS = {
     "auprc": _auprc,
     "auc01": lambda labels, scores: 0.5 + 0.5 * (_auroc(labels, scores) - 0.5),
     "mcc": lambda labels, scores: np.corrcoef(labels, scores > np.quantile(scores, 0.8))[0, 1],
+    "precision_at_k": lambda labels, scores: labels[(-scores).argsort(kind="stable")[:10]].mean(),
+    "brier": lambda labels, scores: ((scores - labels) ** 2).mean(),
+    "ece": lambda labels, scores: abs(scores.mean() - labels.mean()),
+    "brier_calibrated": lambda labels, scores: labels.mean() * (1 - labels.mean()),
+    "ece_calibrated": lambda labels, scores: abs(scores.mean() - labels.mean()) / 4,
 }
 
 
@@ -183,70 +199,116 @@ def _mean(estimates: list[dict]) -> dict:
     return {"value": value, "low": value - half, "high": min(1.0, value + half)}
 
 
-def _target(config: Config, results: Results, target: Target) -> None:
-    ids, labels = _labels(target.dataset)
-    rng = _random(*target)
-    start, by_cluster, by_group = SKILL[target.encoder]
-    bonus = {"cdr3": 0.15, "logistic": 0.1}
+def _judged(config: Config, dataset: str, skills, more: float, rng) -> tuple[dict, pd.DataFrame]:
+    """What metrics.json says of a model of such skill in each split, and its predictions."""
+    ids, labels = _labels(dataset)
+    start, by_cluster, by_group = skills
     tables, splits = [], {}
     for k, (split, loss) in enumerate([("random", 0.0), ("cluster", by_cluster), ("group", by_group)]):
         classes = {}
         fold = rng.integers(0, 3, len(ids))
-        for i, name in enumerate(CLASSES[target.dataset]):
+        for i, name in enumerate(CLASSES[dataset]):
             truth = (labels == name).astype(int)
-            skill = start - loss + bonus.get(target.pooling, 0) + bonus.get(target.classifier, 0) - 0.15 * i
-            scores = _scores(truth, rng, skill)
-            if target.dataset == "bnab" and split == "group" and i == 2:
+            scores = _scores(truth, rng, start - loss + more - 0.15 * i if start else 0.0)
+            if dataset == "bnab" and split == "group" and i == 2:
                 truth = np.zeros_like(truth)  # a class that no tested group has: AUROC is undefined
             classes[name] = {"n": len(ids), "n_positive": int(truth.sum()), "prevalence": float(truth.mean())} | {
                 metric: _estimate(function, truth, scores) for metric, function in METRICS.items()
             }
-            tables.append(
-                pd.DataFrame(
-                    {
-                        "split": split,
-                        "seed": 1,
-                        "fold": fold,
-                        "class": name,
-                        "receptor_id": ids,
-                        "label": truth,
-                        "score": scores.round(4),
-                        "decision": (scores > 0.4).astype(int),
-                    }
-                )
-            )
+            probability = (scores * truth.mean() / max(scores.mean(), 1e-9)).clip(0, 1)
+            columns = {"receptor_id": ids, "label": truth, "score": scores.round(4), "probability": probability}
+            place = {"split": split, "seed": 1, "fold": fold, "class": name}
+            tables.append(pd.DataFrame(place | columns | {"decision": (scores > 0.4).astype(int)}))
+        macro = {metric: _mean([c[metric] for c in classes.values()]) for metric in METRICS}
+        for value in macro.values():
+            value |= {"low_classes": value["low"] - 0.04, "high_classes": value["high"] + 0.03}
+        swapped, background = macro["auroc"], {"value": 0.93, "low": 0.9, "high": 0.95}
         splits[split] = {
-            "n_tested": len(ids),
             "n_groups": [None, 240, 31][k],
-            "group": [None, None, next(iter(config.datasets[target.dataset].groups))][k],
-            "leakage": {"exact": [9, 0, 2][k], "distance_1": [41, 0, 17][k], "of": len(ids)},
+            "group": [None, None, next(iter(config.datasets[dataset].groups))][k],
+            "notes": [f"how the {split} split was made"],
+            "leakage": dict(zip(("exact", "distance_1", "distance_2"), LEAKAGE[split])) | {"of": len(ids)},
+            "n_tested": len(ids),
             "classes": classes,
-            "macro": {"prevalence": float(np.mean([c["prevalence"] for c in classes.values()]))}
-            | {metric: _mean([c[metric] for c in classes.values()]) for metric in METRICS},
-        }
-    folder = results.classifier(*target)
-    write_table(pd.concat(tables), folder / "predictions.tsv")
+            "macro": {"prevalence": float(np.mean([c["prevalence"] for c in classes.values()]))} | macro,
+            "negatives": {
+                kind: {metric: value for metric in ("auroc", "auprc", "auc01", "mcc")}
+                for kind, value in (("swapped", swapped), ("background", background))
+            } if dataset == "bnab" else {},
+            "pooled": {"auroc": 0.77, "note": "The pooled AUROC is misleading: it ranks what is not on one scale."},
+            "chosen": [{"seed": 1, "fold": fold, "C": 1.0} for fold in range(3)],
+        }  # fmt: skip
     left_out = [{"class": "MPER", "n": 4, "reason": "fewer than 3 receptors in some fold"}]
+    methods = ["swapped", "background"] if dataset == "bnab" else ["swapped"]
+    metrics = {
+        "task": "classification",
+        "n_receptors": len(ids),
+        "n_features": 128,
+        "classes": CLASSES[dataset],
+        "left_out": left_out if dataset == "bnab" else [],
+        "seed": 7,
+        "folds": 3,
+        "seeds": [1],
+        "negatives": {"methods": methods, "ratio": None, "seed": 1, "excluded": 3, "classes": {}},
+        "splits": splits,
+        "notes": [],
+        "versions": {"airrformer": "0.1.0", "scikit-learn": "1.9.1"},
+        "settings": {"evaluation": config.evaluation.model_dump(mode="json")},
+    }
+    return metrics, pd.concat(tables)
+
+
+def _baselines(config: Config, results: Results, dataset: str) -> None:
+    """baselines/metrics.json, and comparisons.tsv: on bnab the best is better than all, on sars2_tcr it is not."""
+    found = {
+        name: {"kind": kind, "what": what} | _judged(config, dataset, skills, 0.1, _random(name, dataset))[0]
+        for name, (kind, what, skills) in BASELINES.items()
+    }
+    leaks = [
+        {"check": "missing", "level": "bad", "title": "What is missing tells the label", "auroc": 0.91, "classes": {},
+         "sentence": f"the V gene is missing in 82% of the positives of {NASTY}: an AUROC of 0.91 by itself."},
+        {"check": "occurrences", "level": "fine", "title": "How often a receptor stands in the input tells its label",
+         "auroc": None, "classes": {}, "sentence": "positives stand there 1.00 times on average: not defined."},
+    ]  # fmt: skip
+    read = {"exact": 300, "distance_1": 300, "distance_2": 300, "of": 300}
+    folds = [
+        {"trial": 0, "fold": fold, "exact": 100, "distance_1": 100, "distance_2": 100, "of": 100} for fold in range(3)
+    ]
+    corpora = {"scratch": {split: read | {"folds": folds} for split in ("random", "cluster", "group")}}
     write_json(
-        folder / "metrics.json",
-        {
-            "version": 1,
-            "target": target._asdict(),
-            "task": "classification",
-            "n_receptors": len(ids),
-            "n_features": 128,
-            "classes": CLASSES[target.dataset],
-            "left_out": left_out if target.dataset == "bnab" else [],
-            "seed": 7,
-            "folds": 3,
-            "seeds": [1],
-            "splits": splits,
-            "notes": [],
-            "versions": {"airrformer": "0.1.0", "scikit-learn": "1.9.1"},
-            "settings": {},
-            "seconds": 4.2,
-        },
-    )
+        results.baselines(dataset) / "metrics.json",
+        {"version": 1, "dataset": dataset, "baselines": found, "leaks": leaks if dataset == "bnab" else [],
+         "corpora": corpora},
+    )  # fmt: skip
+    rows = []
+    for split in ("group", "cluster", "random"):
+        scores = {
+            "/".join(target[1:]): read_json(results.classifier(*target) / "metrics.json")["splits"][split]
+            for target in config.expand_targets()
+            if target.dataset == dataset and target.encoder in SKILL
+        }
+        best = max(scores, key=lambda name: scores[name]["macro"]["auroc"]["value"])
+        scores |= {f"baseline/{name}": own["splits"][split] for name, own in found.items()}
+        for name in scores:
+            if name == best:
+                continue
+            gap = -0.08 if dataset == "bnab" or name == "baseline/untrained" else -0.01
+            p = 0.004 if gap < -0.05 else 0.6
+            note = "fewer than 2 folds: no test" if split == "random" else ""
+            rows.append((name, best, split, gap, gap - 0.03, gap + 0.03, p, None if note else p, 3, note))
+    columns = ["a", "b", "split", "difference", "low", "high", "p", "p_holm", "folds", "note"]
+    write_table(pd.DataFrame(rows, columns=columns), results.comparisons(dataset))
+
+
+def _target(config: Config, results: Results, target: Target) -> None:
+    bonus = {"cdr3": 0.15, "logistic": 0.1}
+    more = bonus.get(target.pooling, 0) + bonus.get(target.classifier, 0)
+    rng = _random(*target)
+    judged, predictions = _judged(config, target.dataset, SKILL[target.encoder], more, rng)
+    ids, labels = _labels(target.dataset)
+    folder = results.classifier(*target)
+    write_table(predictions, folder / "predictions.tsv")
+    write_json(folder / "metrics.json", {"version": 2, "target": target._asdict()} | judged | {"seconds": 4.2})
     if target.encoder != "kmer":
         centres = {name: rng.normal(size=2) * 9 for name in CLASSES[target.dataset]}
         xy = np.stack([centres[label] for label in labels]) + rng.normal(size=(len(ids), 2)) * 6

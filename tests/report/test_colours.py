@@ -20,6 +20,7 @@ EYES = {
         [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]]
     ),
 }
+SPLITS = ["random", "cluster", "group", "class", "parent", "given"]
 TO_XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
 
 
@@ -50,7 +51,7 @@ def test_contrast_as_wcag_asks(theme):
     colours = themes()[theme]
     for name in ("ink", "soft", "link", "bad", "gap", "note"):
         assert contrast(colours[name], colours["page"]) >= 4.5, name
-    for name in ("random", "cluster", "group", "heat", "frame", *(f"c{i}" for i in range(8))):
+    for name in (*SPLITS, "heat", "frame", *(f"c{i}" for i in range(8))):
         assert contrast(colours[name], colours["page"]) >= 3, name
 
 
@@ -58,7 +59,7 @@ def test_contrast_as_wcag_asks(theme):
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_apart_for_every_eye(theme, eyes):
     colours = themes()[theme]
-    for names in ([f"c{i}" for i in range(8)], ["random", "cluster", "group"]):
+    for names in ([f"c{i}" for i in range(8)], SPLITS):
         seen = {name: lab(EYES[eyes] @ linear(colours[name])) for name in names}
         for a, b in combinations(names, 2):
             assert np.linalg.norm(seen[a] - seen[b]) > 20, (a, b)

@@ -35,7 +35,7 @@ def test_calibration_compares_scores_with_what_happened():
     table = calibration(pd.DataFrame({"score": score, "label": (rng.uniform(size=len(score)) < score).astype(int)}))
     assert len(table) == 10 and (table["score"] - table["share"]).abs().max() < 0.05
     assert ((table["low"] < table["share"]) & (table["share"] < table["high"])).all()
-    assert calibration_sentence(table).startswith("Scores can be read as probabilities here")
+    assert calibration_sentence(table).startswith("Scores can be read as probabilities")
     assert calibration_sentence(table.assign(share=table["share"] / 4)).endswith("and too high.")
     assert len(calibration(pd.DataFrame({"score": [0.1, 1.0], "label": [0, 1]}))) == 0
 

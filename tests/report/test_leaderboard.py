@@ -9,6 +9,8 @@ from airrformer.paths import Results
 from airrformer.report import write_leaderboard
 from airrformer.report.leaderboard import COLUMNS
 
+from .conftest import BASELINES
+
 CONTRACT = [
     *(
         "dataset",
@@ -24,6 +26,13 @@ CONTRACT = [
     ),
     *("auroc", "auroc_low", "auroc_high", "auprc", "auprc_low", "auprc_high"),
     *("auc01", "auc01_low", "auc01_high", "mcc", "mcc_low", "mcc_high"),
+    *("auroc_low_classes", "auroc_high_classes"),
+    *(
+        f"{metric}{end}"
+        for metric in ("precision_at_k", "brier_calibrated", "ece_calibrated", "spearman", "pearson", "rmse")
+        for end in ("", "_low", "_high")
+    ),
+    "kind",
 ]
 
 
@@ -36,9 +45,24 @@ def written(config, results, tmp_path):
 
 def test_a_row_for_each_target_and_split_in_the_order_of_the_config(config, written):
     assert list(written.columns) == CONTRACT == list(COLUMNS)
-    keys = written[["dataset", "encoder", "pooling", "classifier", "split"]].itertuples(index=False, name=None)
+    models = written[written["kind"] == "model"]
+    keys = models[["dataset", "encoder", "pooling", "classifier", "split"]].itertuples(index=False, name=None)
     expected = [(*target, split) for target in config.expand_targets() for split in config.evaluation.splits]
     assert list(keys) == expected
+    assert list(written.index[: len(models)]) == list(models.index)
+
+
+def test_baselines_have_rows_of_their_own(config, results, written):
+    own = written[written["kind"] != "model"]
+    assert set(own["encoder"]) == {"baseline"} and set(own["pooling"]) == {"-"}
+    kinds = own.drop_duplicates("classifier").set_index("classifier")["kind"].to_dict()
+    assert kinds == {name: kind for name, (kind, *_) in BASELINES.items()}
+    assert len(own) == 2 * len(BASELINES) * 3
+    found = json.loads((results.baselines("bnab") / "metrics.json").read_text())["baselines"]["kmers"]
+    auroc = found["splits"]["group"]["macro"]["auroc"]
+    row = own[(own["dataset"] == "bnab") & (own["classifier"] == "kmers") & (own["split"] == "group")].iloc[0]
+    assert row["auroc"] == pytest.approx(auroc["value"], abs=1e-6)
+    assert row["auroc_low_classes"] == pytest.approx(auroc["low_classes"], abs=1e-6)
 
 
 def test_numbers_are_those_of_metrics_json(config, results, written):

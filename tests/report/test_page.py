@@ -12,7 +12,7 @@ from airrformer.report import write_report
 from airrformer.report.page import render
 
 SECTIONS = [
-    *("summary", "warnings", "splits", "leaderboard", "classes", "pretraining", "masked", "maps"),
+    *("summary", "warnings", "splits", "leaderboard", "comparisons", "classes", "pretraining", "masked", "maps"),
     *("inputs", "encoders", "reading", "run"),
 ]
 
@@ -85,10 +85,106 @@ def test_best_is_judged_in_the_strictest_split(config, results, page):
         "Records rejected from sars2_tcr. 3 records of 303",
         "2 label rows of 302 match no receptor, for example donor9_x",
         "Few positives in sars2_tcr.",
+        "What is missing tells the label in bnab. The V gene is missing in 82% of the positives of",
+        "genes_only does as well as the best model in bnab. By macro AUROC: random split genes_only (V and J genes)",
+        "A shortcut knows nothing of what binds",
+        "Plain models that are not clearly beaten in sars2_tcr. In the group split, against kmer / counts / logistic",
+        "kmers (3-mers of the CDR3s and the genes, logistic regression): −0.01 [−0.04, 0.02], p 0.60.",
+        "it is not better than all of the 13 other models and baselines: 1 is clearly behind.",
+        "it is better than each of the 17 other models and baselines (corrected p 0.004).",
     ],
 )
 def test_warnings(page, sentence):
     assert sentence in plain(page)
+
+
+def tables(page: str, label: str) -> list[list[str]]:
+    """The cells of each row of the table in the scroller of that label."""
+    found = re.search(rf'aria-label="{label}" tabindex="0">\s*<table.*?</table>', page, flags=re.S)[0]
+    rows = re.findall(r"<tr>(.*?)</tr>", found, flags=re.S)
+    return [[plain(cell) for cell in re.findall(r"<t[hd].*?</t[hd]>", row, flags=re.S)] for row in rows]
+
+
+def test_leakage_of_each_split_and_of_the_corpora(page):
+    assert tables(page, "Leakage of sars2_tcr") == [
+        ["Split", "Same chains", "1 edit", "2 edits", "of"],
+        ["random", "9 (3.0 %)", "41 (13.7 %)", "77 (25.7 %)", "300"],
+        ["cluster", "0 (0.0 %)", "0 (0.0 %)", "12 (4.0 %)", "300"],
+        ["group", "2 (0.7 %)", "17 (5.7 %)", "40 (13.3 %)", "300"],
+    ]
+    corpora = tables(page, "Pre-training corpora and sars2_tcr")
+    assert corpora[1] == ["scratch", "random", *["300 (100.0 %)"] * 3, "300", "100, 100, 100"]
+
+
+def test_baselines_are_marked_in_the_leaderboard(page):
+    table = re.search(r'<table id="leaderboard-table".*?</table>', page, flags=re.S)[0]
+    rows = re.findall(r"<tr data-dataset.*?</tr>", table, flags=re.S)
+    own = [plain(re.sub(r"</t[dh]>", " ", row)) for row in rows if "baseline" in row]
+    assert sum(row.startswith("baseline shortcut - genes_only") for row in own) == 6
+    assert sum(row.startswith("baseline plain - kmers") for row in own) == 6
+
+
+def test_each_class_has_its_calibration_and_the_kinds_of_negatives_stand_apart(page):
+    head, *rows = tables(page, "Classes of bnab")
+    assert head[2:] == [
+        *("Positives", "Prevalence", "AUROC", "AUPRC", "AUC0.1", "MCC", "Top 10", "Brier", "ECE"),
+    ]
+    assert all(re.fullmatch(r"0\.\d{3} → 0\.\d{3}", cell) for cell in rows[0][-2:])
+    assert "classes [" in rows[-1][4 - 1] or "classes [" in rows[-1][3]
+    kinds = tables(page, "Kinds of negatives of bnab")
+    assert [row[1] for row in kinds[1:]] == ["swapped", "background"] * 3
+    assert kinds[2][2] == "0.93 [0.90, 0.95]"
+    text = plain(page)
+    assert "Negatives: swapped (of other classes) and background (without a label); 3 were not taken" in text
+    assert "in one heap: 0.77 (random), 0.77 (cluster) and 0.77 (group). The pooled AUROC is misleading:" in text
+    assert "Calibrated scores can be read as probabilities" in text or "Calibrated scores are no probabilities" in text
+
+
+def test_the_best_is_compared_with_the_others_split_by_split(page):
+    own = tables(page, "Comparisons, sars2_tcr, group")
+    assert len(own) == 14 and own[0] == ["Model", "Difference", "p, corrected"]
+    assert own[-1] == ["untrained plain", "−0.080 [−0.110, −0.050]", "0.004"]
+    assert tables(page, "Comparisons, sars2_tcr, random")[1][2:] == ["unknown", "fewer than 2 folds: no test"]
+
+
+def test_results_of_an_older_run_have_a_page(config, copy):
+    for name in config.datasets:
+        shutil.rmtree(copy.baselines(name))
+        copy.comparisons(name).unlink()
+    for path in copy.dataset(".").rglob("metrics.json"):
+        metrics = json.loads(path.read_text())
+        if "splits" not in metrics:
+            continue
+        for split in metrics["splits"].values():
+            del split["negatives"], split["pooled"], split["notes"], split["chosen"], split["leakage"]["distance_2"]
+            for scores in [split["macro"], *split["classes"].values()]:
+                for metric in ("precision_at_k", "brier", "ece", "brier_calibrated", "ece_calibrated"):
+                    del scores[metric]
+            for metric in ("auroc", "auprc", "auc01", "mcc"):
+                del split["macro"][metric]["low_classes"], split["macro"][metric]["high_classes"]
+        del metrics["negatives"]
+        path.write_text(json.dumps(metrics | {"version": 1, "settings": {}}))
+    for path in copy.dataset(".").rglob("predictions.tsv"):
+        pd.read_csv(path, sep="\t").drop(columns="probability").to_csv(path, sep="\t", index=False)
+    page = render(config, copy)
+    sections = re.findall(r'<section id="(\w+)">', page)
+    assert sections == [section for section in SECTIONS if section != "comparisons"]
+    text = plain(page)
+    assert "No baselines beside the models of bnab. there is no result of them; run the workflow again" in text
+    assert tables(page, "Classes of bnab")[0][-1] == "MCC"
+    assert tables(page, "Leakage of sars2_tcr")[1] == ["random", "9 (3.0 %)", "41 (13.7 %)", "", "300"]
+
+
+def test_without_comparisons_plain_models_are_held_against_the_interval(config, copy):
+    copy.comparisons("sars2_tcr").unlink()
+    text = plain(render(config, copy))
+    found = re.search(r"Plain models that are not clearly beaten in sars2_tcr\. .*?\.", text)
+    assert found and "within its interval, or above" in text
+
+
+def test_a_control_says_that_its_labels_are_shuffled(config, results):
+    control = config.model_copy(update={"evaluation": config.evaluation.model_copy(update={"shuffle_labels": True})})
+    assert "The labels of this run are shuffled." in plain(render(control, results))
 
 
 def test_nothing_from_the_data_is_markup(page):
@@ -117,7 +213,7 @@ def test_what_was_read(page):
 
 def test_undefined_is_never_a_number(page):
     row = re.search(r'<td class="n">0</td>\s*<td class="n">0.00</td>(.*?)</tr>', page, flags=re.S)[1]
-    assert row.count("undefined") == 4
+    assert row.count("undefined") == 7
 
 
 def test_learning_is_told_against_guesses_without_context(page, config, copy):
@@ -172,6 +268,8 @@ def test_maps_show_the_group_where_no_v_gene_is_known(config, copy):
 def test_without_a_stricter_split_it_says_so(config, copy):
     for path in copy.dataset("bnab").rglob("metrics.json"):
         metrics = json.loads(path.read_text())
+        if "splits" not in metrics:  # the baselines'
+            continue
         metrics["splits"]["cluster"] = metrics["splits"]["group"] = {"skipped": "bnab has one lineage only"}
         path.write_text(json.dumps(metrics))
     text = plain(render(config, copy))

@@ -9,6 +9,8 @@ import pytest
 
 from airrformer.report import write_report
 
+from .conftest import BASELINES
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 BROWSER = next((found for name in BROWSERS if (found := shutil.which(name))), None)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason=f"no browser found: none of {', '.join(BROWSERS)} is on PATH")
@@ -55,7 +57,7 @@ def rows(dom: str) -> list[dict]:
 
 def test_the_script_runs_and_all_rows_show(opened, config):
     dom = opened()
-    expected = len(config.expand_targets()) * 3
+    expected = (len(config.expand_targets()) + 2 * len(BASELINES)) * 3
     assert len(rows(dom)) == expected
     assert f"{expected} of {expected} rows" in dom
     assert '<form id="filters">' in dom  # hidden without the script

@@ -15,7 +15,7 @@ from airrformer.report.svg import COLOURS, Plot, line, marker, number, picture, 
 from airrformer.report.words import decimals, difference, estimate, listing, signed
 
 WIDTH = 380  # of most figures, in CSS pixels: a phone shows them in their own size
-SPLIT_SHAPES = {"random": 0, "cluster": 2, "group": 3}
+SPLIT_SHAPES = {"random": 0, "cluster": 2, "group": 3, "class": 1, "parent": 4, "given": 5}
 # Neighbours in the heat map are alike in chemistry: small and hydrophobic, aromatic, special, polar, acid, basic.
 RESIDUES = "AVILMCFWYGPSTNQDEKRH"
 MAX_CURVES = COLOURS  # more lines than that, and none can be followed
@@ -50,23 +50,30 @@ def split_swatch(split: str) -> Markup:
     return swatch(Series(split, f"s-{split}", SPLIT_SHAPES[split]))
 
 
-def splits_figure(slug: str, dataset: str, rows: Sequence[tuple[str, dict]], splits: Sequence[str]) -> Markup:
-    """Macro AUROC of a few targets under each split, with intervals. ``rows``: (name, {split: metric})."""
+def splits_figure(
+    slug: str,
+    dataset: str,
+    rows: Sequence[tuple[str, dict]],
+    splits: Sequence[str],
+    score: str = "macro AUROC",
+    chance: float = 0.5,
+) -> Markup:
+    """The score of a few models under each split, with intervals. ``rows``: (name, {split: metric})."""
     ends = [metric[end] for _, scores in rows for metric in scores.values() for end in ("value", "low", "high")
             if metric and metric.get(end) is not None]  # fmt: skip
-    low = min([0.5, *ends])
+    low = min([chance, *ends])
     low, high = (
-        math.floor(low * 20) / 20 - (0.05 if low >= 0.5 else 0),
-        min(1.0, math.ceil(max([0.7, *ends]) * 20) / 20),
+        math.floor(low * 20) / 20 - (0.05 if low >= chance else 0),
+        min(1.0, math.ceil(max([chance + 0.2, *ends]) * 20) / 20),
     )
     lane, head = 10, 22
     step = head + lane * len(splits) + 14
     plot = Plot(WIDTH, 18 + step * len(rows) + 40, (low, high), margin=(18, 20, 40, 20))
-    plot.x_axis(ticks(low, high, 6), "macro AUROC, 95 % interval", ".2f" if high - low < 0.35 else ".1f")
-    chance = plot.x(0.5)
+    plot.x_axis(ticks(low, high, 6), f"{score}, 95 % interval", ".2f" if high - low < 0.35 else ".1f")
+    guessing = plot.x(chance)
     plot.add(
-        line(chance, plot.top, chance, plot.bottom, "chance"),
-        text(max(chance - 24, 2.0), plot.top - 6, "guessing", "tick"),
+        line(guessing, plot.top, guessing, plot.bottom, "chance"),
+        text(max(guessing - 24, 2.0), plot.top - 6, "guessing", "tick"),
     )
     described = []
     for i, (name, scores) in enumerate(rows):
@@ -93,7 +100,7 @@ def splits_figure(slug: str, dataset: str, rows: Sequence[tuple[str, dict]], spl
                 )
             )
         described.append(f"{name}: " + ", ".join(f"{split} {estimate(scores.get(split))}" for split in splits))
-    return plot.svg(slug, f"Macro AUROC of {dataset} under each split", ". ".join(described) + ".")
+    return plot.svg(slug, f"{score[0].upper()}{score[1:]} of {dataset} under each split", ". ".join(described) + ".")
 
 
 # ------------------------------------------------------------------------------------------------- ROC and PR curves
@@ -153,17 +160,15 @@ def curves_figure(
     return plot.svg(slug, f"{kind.upper()} curves, {split} split", f"{area} by class: {', '.join(described)}.")
 
 
-def calibration(predictions: pd.DataFrame, bins: int = 10) -> pd.DataFrame:
+def calibration(predictions: pd.DataFrame, column: str = "score", bins: int = 10) -> pd.DataFrame:
     """Scores against what happened, all classes together: n, score (mean), share of positives, low and high.
 
-    Bins of equal width; those with fewer than ten scores are left out. The interval is Wilson's, 95 %.
+    column: score, or probability, the score as it was calibrated. Bins of equal width; those with fewer than ten scores
+    are left out. The interval is Wilson's, 95 %.
     """
-    bin_of = (predictions["score"].to_numpy(float) * bins).astype(int).clip(0, bins - 1)
-    table = (
-        predictions[["label", "score"]]
-        .groupby(bin_of)
-        .agg(n=("label", "size"), score=("score", "mean"), share=("label", "mean"))
-    )
+    known = predictions[["label", column]].dropna()
+    bin_of = (known[column].to_numpy(float) * bins).astype(int).clip(0, bins - 1)
+    table = known.groupby(bin_of).agg(n=("label", "size"), score=(column, "mean"), share=("label", "mean"))
     table = table[table["n"] >= 10]
     n, p, z = table["n"], table["share"], 1.96
     middle = (p + z * z / (2 * n)) / (1 + z * z / n)
@@ -171,8 +176,8 @@ def calibration(predictions: pd.DataFrame, bins: int = 10) -> pd.DataFrame:
     return table.assign(low=middle - half, high=middle + half)
 
 
-def calibration_figure(slug: str, split: str, table: pd.DataFrame) -> Markup:
-    """Reliability diagram of ``calibration``'s table: on the diagonal, a score is a probability."""
+def calibration_figure(slug: str, split: str, tables: dict[Series, pd.DataFrame]) -> Markup:
+    """Reliability diagram of ``calibration``'s tables: on the diagonal, a score is a probability."""
     plot = Plot(280, 278, (0, 1), margin=(26, 8, 42, 44))
     fifths = [0, 0.2, 0.4, 0.6, 0.8, 1]
     plot.x_axis(fifths, "score")
@@ -181,17 +186,39 @@ def calibration_figure(slug: str, split: str, table: pd.DataFrame) -> Markup:
         text(plot.left, 16, f"Calibration, {split} split", "panel"),
         tag("path", d=f"M{plot.left} {plot.bottom}L{plot.right} {plot.top}", class_="chance"),
     )
-    plot.curve(list(zip(table["score"], table["share"])), f"s-{split}")
-    for row in table.itertuples():
-        x = plot.x(row.score)
-        plot.add(line(x, plot.y(row.low), x, plot.y(row.high), f"whisker s-{split}"))
-        shown = f"{row.n} scores near {decimals(row.score)}: {decimals(row.share)} are members"
-        plot.add(
-            tag("path", tag("title", shown), d=marker(SPLIT_SHAPES[split], x, plot.y(row.share), 4),
-                class_=f"mark s-{split}")
-        )  # fmt: skip
-    described = [f"score {decimals(row.score)}, share {decimals(row.share)}" for row in table.itertuples()]
-    return plot.svg(slug, f"Calibration, {split} split", "; ".join(described) + ".")
+    described = []
+    for series, table in tables.items():
+        plot.curve(list(zip(table["score"], table["share"])), series.colour)
+        for row in table.itertuples():
+            x = plot.x(row.score)
+            shown = f"{series.name}: {row.n} scores near {decimals(row.score)}: {decimals(row.share)} are members"
+            mark = marker(series.shape, x, plot.y(row.share), 4)
+            plot.add(
+                line(x, plot.y(row.low), x, plot.y(row.high), f"whisker {series.colour}"),
+                tag("path", tag("title", shown), d=mark, class_=f"mark {series.colour}"),
+            )
+        points = "; ".join(f"score {decimals(row.score)}, share {decimals(row.share)}" for row in table.itertuples())
+        described.append(f"{series.name}: {points}")
+    return plot.svg(slug, f"Calibration, {split} split", ". ".join(described) + ".")
+
+
+def scatter_figure(slug: str, split: str, predictions: pd.DataFrame, score: dict | None) -> Markup:
+    """Each tested receptor's predicted value (score) against the measured one (label); on the diagonal they agree."""
+    xy = predictions[["label", "score"]].dropna().to_numpy(float)
+    if len(xy) > MAX_POINTS:
+        xy = xy[np.unique(np.linspace(0, len(xy) - 1, MAX_POINTS).round().astype(int))]
+    low, high = (float(xy.min()), float(xy.max())) if len(xy) else (0.0, 1.0)
+    pad = 0.04 * (high - low) or 1.0
+    plot = Plot(280, 278, (low - pad, high + pad), (low - pad, high + pad), margin=(26, 8, 42, 52))
+    plot.x_axis(ticks(low, high, 4), "measured")
+    plot.y_axis(ticks(low, high, 4), "predicted")
+    plot.add(
+        text(plot.left, 16, f"{split} split", "panel"),
+        tag("path", d=f"M{plot.left} {plot.bottom}L{plot.right} {plot.top}", class_="chance"),
+        _cloud(plot, xy, Series(split, f"s-{split}", SPLIT_SHAPES[split]), 2.2 if len(xy) > 400 else 3.2),
+    )
+    described = f"{len(xy)} receptors; Spearman correlation {estimate(score)}."
+    return plot.svg(slug, f"Predicted against measured, {split} split", described)
 
 
 # -------------------------------------------------------------------------------------------------------- pretraining

@@ -22,15 +22,35 @@ from airrformer.config import STRICTEST_FIRST, Config, Target
 from airrformer.paths import Results, write_text
 from airrformer.receptors.tables import kind_of_reason
 from airrformer.report import figures, words
-from airrformer.report.findings import calibration_sentence, headline, opening, warnings
+from airrformer.report.cautions import warnings
+from airrformer.report.findings import headline, opening
+from airrformer.report.judged import classes_part, comparisons_part, splits_part
 from airrformer.report.leaderboard import leaderboard
-from airrformer.report.read import METRICS, encoder_status, read_json, read_metrics, read_tsv
+from airrformer.report.read import (
+    METRICS,
+    PROBABILITY_METRICS,
+    REGRESSION_METRICS,
+    SHORTCUT,
+    STRONG,
+    encoder_status,
+    read_baselines,
+    read_comparisons,
+    read_json,
+    read_metrics,
+    read_tsv,
+)
 from airrformer.report.study import Study, target_name
 from airrformer.report.trainings import side_by_side, trainings
 
 HERE = Path(__file__).parent
-METRIC_NAMES = {"auroc": "AUROC", "auprc": "AUPRC", "auc01": "AUC0.1", "mcc": "MCC"}
+METRIC_NAMES = {
+    **{"auroc": "AUROC", "auprc": "AUPRC", "auc01": "AUC0.1", "mcc": "MCC", "precision_at_k": "Top k"},
+    **{"brier_calibrated": "Brier", "ece_calibrated": "ECE"},
+    **{"spearman": "Spearman", "pearson": "Pearson", "rmse": "RMSE"},
+}
+KIND_NAMES = {SHORTCUT: "shortcut", STRONG: "plain"}
 REJECTED_SHOWN = 3  # examples of each reason
+QUARTERS = ["lowest quarter", "second quarter", "third quarter", "highest quarter"]  # of a measured value
 KINDS_SHOWN = 7  # V genes or groups in a map, the commonest; the rest is grey
 REGIONS_FROM = {
     "genes": "from V, J and CDR3",
@@ -39,7 +59,7 @@ REGIONS_FROM = {
     "cdr3_only": "with the CDR3 only",
     "none": "unknown",
 }
-STAGES = ("parse", "weights", "pretrain", "generate", "embed", "classify", "explain")
+STAGES = ("parse", "weights", "pretrain", "generate", "embed", "classify", "baselines", "compare", "explain")
 
 
 def write_report(config: Config, results: Results, output: str | Path | None = None) -> Path:
@@ -61,7 +81,9 @@ def render(config: Config, results: Results) -> str:
         lstrip_blocks=True,
         undefined=StrictUndefined,
     )
-    environment.globals.update(words=words, figures=figures, metric_names=METRIC_NAMES, target_name=target_name)
+    environment.globals.update(
+        words=words, figures=figures, metric_names=METRIC_NAMES, kind_names=KIND_NAMES, target_name=target_name
+    )
     environment.filters["together"] = _together
     return environment.get_template("template.html").render(_context(config, results))
 
@@ -75,7 +97,10 @@ def _context(config: Config, results: Results) -> dict:
     metrics = read_metrics(config, results)
     status = {name: encoder_status(config, results, name) for name in config.encoders}
     summaries = {name: read_json(results.parse_summary(name)) for name in config.datasets}
-    studies = [Study.of(config, name, metrics) for name in config.datasets]
+    baselines = read_baselines(config, results)
+    studies = [
+        Study.of(config, name, metrics, baselines[name], read_comparisons(results, name)) for name in config.datasets
+    ]
     script = (HERE / "page.js").read_text(encoding="utf-8")
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return {
@@ -87,10 +112,17 @@ def _context(config: Config, results: Results) -> dict:
         "studies": studies,
         "headlines": {study.name: headline(study) for study in studies},
         "warnings": warnings(config, studies, summaries, status, results),
-        "splits": [_splits(config, study, i) for i, study in enumerate(studies) if study.best],
-        "leaderboard": _ordered(leaderboard(config, metrics)),
+        "splits": [splits_part(config, study, i) for i, study in enumerate(studies) if study.best],
+        "leaderboard": _ordered(leaderboard(config, metrics, baselines)),
+        "shown_metrics": _shown_metrics(studies),
+        "metrics_of": {
+            study.name: REGRESSION_METRICS if study.regression else (*METRICS, *PROBABILITY_METRICS)
+            for study in studies
+        },
+        "tasks": {study.dataset.task for study in studies if study.best},
         "split_names": config.evaluation.splits,
-        "classes": [_classes(results, study, i) for i, study in enumerate(studies) if study.best],
+        "classes": [classes_part(results, study, i) for i, study in enumerate(studies) if study.best],
+        "comparisons": [found for study in studies if (found := comparisons_part(study))],
         "trainings": trainings(config, results),
         "side_by_side": side_by_side(config, results),
         "masked": _masked(config, results),
@@ -101,7 +133,7 @@ def _context(config: Config, results: Results) -> dict:
         "versions": _versions(metrics),
         "config": config,
         "config_yaml": yaml.safe_dump(config.model_dump(mode="json"), sort_keys=False, allow_unicode=True, width=100),
-        "citations": _citations(config, status),
+        "citations": _citations(config, status, studies),
     }
 
 
@@ -113,94 +145,23 @@ def _ordered(table: pd.DataFrame) -> list[dict]:
             "dataset": table["dataset"].map(order),
             "skipped": table["status"] == "skipped",
             "split": table["split"].map({split: i for i, split in enumerate(STRICTEST_FIRST)}),
-            "auroc": -table["auroc"],
+            "score": -table[METRICS[0]].fillna(table[REGRESSION_METRICS[0]]),
         }
     )
     return table.loc[keys.sort_values(list(keys), kind="stable").index].to_dict("records")
 
 
-# ------------------------------------------------------------------------------------------------------- the splits
-
-
-def _splits(config: Config, study: Study, index: int) -> dict:
-    rows = [
-        (target_name(target), {split: study.auroc(target, split) for split in study.splits})
-        for target in study.best_per_encoder()
-    ]
-    cluster = config.evaluation.cluster
-    if study.dataset.receptor == "TCR":
-        alike = f"CDR3s at most {words.count(cluster.tcr_cdr3_distance, 'edit')} apart"
-    else:
-        alike = f"V domains at least {cluster.antibody_identity:.0%} identical"
-    kept = {
-        "random": "nothing",
-        "cluster": f"clusters of similar receptors ({alike}, single linkage)",
-        "group": f"all receptors of one {study.group_name()}",
+def _shown_metrics(studies: list[Study]) -> list[str]:
+    """The leaderboard's columns: those that some model has."""
+    known = {
+        metric
+        for study in studies
+        for metrics in study.metrics.values()
+        for result in metrics["splits"].values()
+        for metric in result.get("macro", {})
     }
-    table = []
-    for split in study.splits:
-        result = study.metrics[study.best]["splits"][split]
-        table.append(
-            {
-                "split": split,
-                "kept": kept[split],
-                "groups": result.get("n_groups"),
-                "tested": result.get("n_tested"),
-                "leakage": result.get("leakage") or {},
-                "auroc": study.auroc(study.best, split),
-                "drop": words.difference(study.auroc(study.best, split), study.auroc(study.best, study.splits[0])),
-            }
-        )
-    figure = figures.splits_figure(f"splits-{index}", study.name, rows, study.splits)
-    return {"study": study, "figure": figure, "table": table, "folds": study.metrics[study.best].get("folds")}
-
-
-# --------------------------------------------------------------------------------------------- classes and their curves
-
-
-def _classes(results: Results, study: Study, index: int) -> dict:
-    target, metrics = study.best, study.metrics[study.best]
-    columns = ("split", "class", "receptor_id")
-    predictions = read_tsv(results.classifier(*target) / "predictions.tsv", text=columns)
-    largest = sorted(metrics["classes"], key=lambda c: -(_first(metrics, study, c).get("n_positive") or 0))
-    shown = [c for c in metrics["classes"] if c in largest[: figures.MAX_CURVES]]
-    series = figures.palette(shown)
-    # the most flattering split beside the most demanding one
-    sides = [study.splits[0], study.strict] if len(study.splits) > 1 else [study.strict]
-    panels, calibrated = [], None
-    if predictions is not None and {"split", "class", "label", "score"} <= set(predictions.columns):
-        for kind in ("roc", "pr"):
-            for split in sides:
-                own = predictions[predictions["split"] == split]
-                slug = f"{kind}-{split}-{index}"
-                panels.append(figures.curves_figure(slug, kind, split, own, series, metrics["splits"][split]))
-        table = figures.calibration(predictions[predictions["split"] == study.strict])
-        if len(table):
-            calibrated = {
-                "figure": figures.calibration_figure(f"calibration-{index}", study.strict, table),
-                "sentence": calibration_sentence(table),
-            }
-    rows = [
-        {"class": name, "splits": {split: metrics["splits"][split]["classes"].get(name, {}) for split in study.splits}}
-        for name in metrics["classes"]
-    ]
-    rows.append({"class": "macro mean", "splits": {split: metrics["splits"][split]["macro"] for split in study.splits}})
-    return {
-        "study": study,
-        "target": target,
-        "panels": panels,
-        "legend": list(series.values()),
-        "calibration": calibrated,
-        "hidden": len(metrics["classes"]) - len(shown),
-        "rows": rows,
-        "metrics": METRICS,
-        "model": (results.classifier(*target) / "model").as_posix(),
-        "notes": metrics.get("notes", []),
-    }
-
-
-def _first(metrics: dict, study: Study, name: str) -> dict:
-    return metrics["splits"][study.strict]["classes"].get(name, {})
+    every = (*METRICS, *PROBABILITY_METRICS, *REGRESSION_METRICS)
+    return [metric for metric in every if metric in known] or list(METRICS)
 
 
 # ------------------------------------------------------------------------------------------------------ masked guesses
@@ -232,21 +193,21 @@ def _masked(config: Config, results: Results) -> dict | None:
 
 def _map(results: Results, study: Study, index: int) -> dict | None:
     """The map of the best dense target that has one: by label, and by V gene, or else by group."""
-    for target in study.ranked(dense=True):
+    for target in study.ranked():
         places = read_tsv(results.map(*target[:3]), text=("receptor_id", "label"))
         if places is not None and len(places):
             break
     else:
         return None
-    classes = study.metrics[target]["classes"]
+    classes, labels = study.metrics[target]["classes"], places["label"]
+    if study.regression:
+        classes, labels = QUARTERS, _quarters(labels)
     by_label = figures.palette(classes)
     panels = [
         {
-            "figure": figures.map_figure(
-                f"map-label-{index}", f"{study.name}, by label", places, places["label"], by_label
-            ),
+            "figure": figures.map_figure(f"map-label-{index}", f"{study.name}, by label", places, labels, by_label),
             "legend": list(by_label.values()),
-            "other": bool((~places["label"].isin(classes)).any()),
+            "other": bool((~labels.isin(classes)).any()),
         }
     ]
     other = _v_genes(results, study, places["receptor_id"]) or _groups(results, study, places["receptor_id"])
@@ -269,6 +230,12 @@ def _map(results: Results, study: Study, index: int) -> dict | None:
         "n": len(places),
         "thinned": len(places) > figures.MAX_POINTS,
     }
+
+
+def _quarters(values: pd.Series) -> pd.Series:
+    """Which quarter of the sorted values each is in, as one of ``QUARTERS``; empty where it is no number."""
+    rank = pd.to_numeric(values, errors="coerce").rank(pct=True)
+    return (rank * 4 - 1e-9).map(lambda place: QUARTERS[int(place)] if place == place else "")
 
 
 def _v_genes(results: Results, study: Study, receptor_ids: pd.Series) -> tuple[str, pd.Series] | None:
@@ -373,10 +340,11 @@ def _versions(metrics: dict[Target, dict]) -> dict[str, str]:
     return recorded | here | {"Python": platform.python_version()}
 
 
-def _citations(config: Config, status: dict[str, dict]) -> list[str]:
+def _citations(config: Config, status: dict[str, dict], studies: list[Study]) -> list[str]:
     """What a paper with these results should name, by what this run used."""
     ready = [name for name, entry in status.items() if entry["status"] == "ready"]
     used = {status[name]["kind"] for name in ready}
+    distances = any("nearest_tcrdist" in study.baselines for study in studies)
     objectives = {getattr(config.encoders[name], "objective", None) for name in ready}
     rows = [
         (True, "airrformer, with the version below, and the source of each data set (for the demo: data/README.md)."),
@@ -400,6 +368,10 @@ def _citations(config: Config, status: dict[str, dict]) -> list[str]:
          "tidytcells: standardizer for TR/MH nomenclature. Front Immunol 2023; 14: 1276106"),
         (bool(config.datasets), "Numbering: Lefranc MP et al. IMGT unique numbering for immunoglobulin and T cell "
          "receptor variable domains. Dev Comp Immunol 2003; 27: 55-77"),
+        (distances, "TCRdist: Dash P et al. Quantifiable predictive features define epitope-specific T cell receptor "
+         "repertoires. Nature 2017; 547: 89-93. doi:10.1038/nature22383"),
+        (any(study.comparisons is not None for study in studies), "Comparisons: Nadeau C, Bengio Y. Inference for the "
+         "generalization error. Mach Learn 2003; 52: 239-281; Holm S. Scand J Stat 1979; 6: 65-70"),
         (bool(config.expand_targets()), "scikit-learn: Pedregosa F et al. JMLR 2011; 12: 2825-2830"),
         (True, "Snakemake: Mölder F et al. Sustainable data analysis with Snakemake. F1000Research 2021; 10: 33"),
     ]  # fmt: skip

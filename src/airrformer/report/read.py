@@ -7,13 +7,16 @@ from pathlib import Path
 
 import pandas as pd
 
-from airrformer.config import Config, Target
+from airrformer.config import PLAIN_KINDS, Config, Target
 from airrformer.errors import UserError
 from airrformer.paths import Results
 
-# Encoders that learn nothing: what a learned one has to beat.
-BASELINE_KINDS = ("blosum62", "kmer")
+# Of a class, and of their mean; then of numbers that are predicted. The first of each is what models are ranked by.
 METRICS = ("auroc", "auprc", "auc01", "mcc")
+PROBABILITY_METRICS = ("precision_at_k", "brier_calibrated", "ece_calibrated")
+REGRESSION_METRICS = ("spearman", "pearson", "rmse")
+SHORTCUT, STRONG = "shortcut", "strong"  # kinds of baselines
+BASELINE = "baseline/"  # what names of baselines begin with in comparisons.tsv
 
 
 def read_json(path: Path) -> dict | None:
@@ -54,7 +57,7 @@ def read_tsv(
 def encoder_status(config: Config, results: Results, encoder: str) -> dict:
     """``status.json`` of an encoder. A plain one needs no weights and has no file: it is always ready."""
     kind = config.encoders[encoder].kind
-    status = "ready" if kind in BASELINE_KINDS else "not run"
+    status = "ready" if kind in PLAIN_KINDS else "not run"
     return {"encoder": encoder, "kind": kind, "status": status} | (read_json(results.encoder_status(encoder)) or {})
 
 
@@ -69,3 +72,15 @@ def read_metrics(config: Config, results: Results) -> dict[Target, dict]:
         else:
             metrics[target] = read_json(path) or {"skipped": f"not run: there is no {path}"}
     return metrics
+
+
+def read_baselines(config: Config, results: Results) -> dict[str, dict]:
+    """By dataset ``baselines/metrics.json``; empty where there is none."""
+    return {name: read_json(results.baselines(name) / "metrics.json") or {} for name in config.datasets}
+
+
+def read_comparisons(results: Results, dataset: str) -> pd.DataFrame | None:
+    """How far the others are from the best classifier of each split, or ``None`` where nothing was compared."""
+    needed = ("a", "b", "split", "difference", "low", "high", "p_holm", "folds")
+    table = read_tsv(results.comparisons(dataset), text=("a", "b", "split", "note"), needed=needed)
+    return table if table is not None and len(table) else None

@@ -4,57 +4,103 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from airrformer.config import STRICTEST_FIRST, Config, Dataset, Target
-from airrformer.report.read import BASELINE_KINDS
+import pandas as pd
+
+from airrformer.config import PLAIN_KINDS, STRICTEST_FIRST, Config, Dataset, Target
+from airrformer.report.read import METRICS, REGRESSION_METRICS
 
 
 @dataclass(frozen=True)
 class Study:
-    """What was scored on one data set. ``metrics`` holds the targets that ran, ``skipped`` the others' reasons."""
+    """What was scored on one data set. ``metrics`` holds the targets that ran, ``skipped`` the others' reasons.
+
+    plain: the targets that stand on encoders that learn nothing. baselines: what they have to beat, by name, each with
+    its kind and its numbers. leaks: what tells the labels without looking at what binds. corpora: by encoder and split,
+    the test receptors that it has read. comparisons: the others against the best of each split.
+    """
 
     name: str
     dataset: Dataset
     splits: list[str]  # least to most demanding, those that at least one target was scored in
     metrics: dict[Target, dict]
     skipped: dict[Target, str]
-    kinds: dict[str, str]  # encoder -> kind
+    plain: frozenset[Target]
+    baselines: dict[str, dict]
+    leaks: list[dict]
+    corpora: dict[str, dict]
+    comparisons: pd.DataFrame | None
 
     @classmethod
-    def of(cls, config: Config, name: str, metrics: dict[Target, dict]) -> Study:
+    def of(
+        cls,
+        config: Config,
+        name: str,
+        metrics: dict[Target, dict],
+        baselines: dict | None = None,
+        comparisons: pd.DataFrame | None = None,
+    ) -> Study:
+        """``baselines``: the content of baselines/metrics.json, empty where there is none."""
         own = {target: m for target, m in metrics.items() if target.dataset == name}
         ran = {target: m for target, m in own.items() if "skipped" not in m}
-        scored = {split for m in ran.values() for split in m["splits"] if macro(m, split, "auroc")}
+        baselines, dataset = baselines or {}, config.datasets[name]
+        scored = {split for m in ran.values() for split in m["splits"] if macro(m, split, metric_of(dataset))}
         return cls(
             name=name,
-            dataset=config.datasets[name],
+            dataset=dataset,
             splits=[split for split in reversed(STRICTEST_FIRST) if split in scored],
             metrics=ran,
             skipped={target: m["skipped"] for target, m in own.items() if "skipped" in m},
-            kinds={encoder: settings.kind for encoder, settings in config.encoders.items()},
+            plain=frozenset(
+                target
+                for target in own
+                if all(config.encoders[e.encoder].kind in PLAIN_KINDS for e in config.inputs(target))
+            ),
+            baselines=baselines.get("baselines") or {},
+            leaks=baselines.get("leaks") or [],
+            corpora=baselines.get("corpora") or {},
+            comparisons=comparisons,
         )
+
+    @property
+    def regression(self) -> bool:
+        return self.dataset.task == "regression"
+
+    @property
+    def metric(self) -> str:
+        """What models are ranked by."""
+        return metric_of(self.dataset)
+
+    @property
+    def score_name(self) -> str:
+        return "Spearman correlation" if self.regression else "macro AUROC"
+
+    @property
+    def chance(self) -> float:
+        """The score of guessing."""
+        return 0.0 if self.regression else 0.5
 
     @property
     def strict(self) -> str | None:
         """The most demanding split that was scored; "best" is judged there."""
         return self.splits[-1] if self.splits else None
 
-    def auroc(self, target: Target, split: str | None = None) -> dict | None:
-        return macro(self.metrics[target], split or self.strict, "auroc")
+    def score(self, target: Target, split: str | None = None) -> dict | None:
+        return macro(self.metrics[target], split or self.strict, self.metric)
 
-    def ranked(self, baseline: bool | None = None, dense: bool | None = None) -> list[Target]:
-        """Targets by macro AUROC in the strictest split, best first; equals keep the config's order.
+    def baseline_score(self, name: str, split: str | None = None) -> dict | None:
+        return macro(self.baselines[name], split or self.strict, self.metric)
 
-        ``baseline``: only encoders that learn nothing (True), or only those that learn (False). ``dense``: no counts.
+    def ranked(self, plain: bool | None = None, split: str | None = None) -> list[Target]:
+        """Targets by their score in a split (the strictest), best first; equals keep the config's order.
+
+        ``plain``: only those on encoders that learn nothing (True), or only the others (False).
         """
         chosen = [
             target
             for target in self.metrics
-            if self.strict
-            and self.auroc(target)
-            and baseline in (None, self.kinds[target.encoder] in BASELINE_KINDS)
-            and dense in (None, self.kinds[target.encoder] != "kmer")
+            if self.strict and self.score(target, split) and plain in (None, target in self.plain)
         ]
-        return sorted(chosen, key=lambda target: -self.auroc(target)["value"])
+        return sorted(chosen, key=lambda target: -self.score(target, split)["value"])
 
     @property
     def best(self) -> Target | None:
@@ -66,6 +112,15 @@ class Study:
             best.setdefault(target.encoder, target)
         return list(best.values())
 
+    def ranked_baselines(self, kind: str) -> list[str]:
+        """The baselines of a kind by their score in the strictest split, best first."""
+        chosen = [
+            name
+            for name, m in self.baselines.items()
+            if m["kind"] == kind and self.strict and self.baseline_score(name)
+        ]
+        return sorted(chosen, key=lambda name: -self.baseline_score(name)["value"])
+
     def group_name(self) -> str:
         """What the group split keeps together: donor, lineage ..."""
         for metrics in self.metrics.values():
@@ -73,6 +128,10 @@ class Study:
             if named:
                 return named
         return next(iter(self.dataset.groups), "group")
+
+
+def metric_of(dataset: Dataset) -> str:
+    return REGRESSION_METRICS[0] if dataset.task == "regression" else METRICS[0]
 
 
 def macro(metrics: dict, split: str | None, metric: str) -> dict | None:

@@ -17,11 +17,17 @@ def decimals(value: float | None, places: int = 2) -> str:
     return text.replace("-", "\u2212")
 
 
-def interval(metric: dict | None) -> str:
+def interval(metric: dict | None, places: int = 2) -> str:
     """``[0.78, 0.84]``, or nothing where there is no interval."""
     if not metric or metric.get("low") is None or metric.get("high") is None:
         return ""
-    return f"[{decimals(metric['low'])}, {decimals(metric['high'])}]"
+    return f"[{decimals(metric['low'], places)}, {decimals(metric['high'], places)}]"
+
+
+def over_classes(metric: dict) -> str:
+    """The interval of a macro mean over receptors and classes, where there is one."""
+    ends = {"low": metric.get("low_classes"), "high": metric.get("high_classes")}
+    return f"classes {interval(ends)}" if interval(ends) else ""
 
 
 def estimate(metric: dict | None) -> str:
@@ -39,8 +45,15 @@ def difference(first: dict | None, second: dict | None) -> float | None:
     return None if None in values else round(round(values[0], 2) - round(values[1], 2), 2)
 
 
-def signed(value: float | None) -> str:
-    return UNDEFINED if value is None else ("+" if value > 0 else "") + decimals(value)
+def signed(value: float | None, places: int = 2) -> str:
+    return UNDEFINED if value is None else ("+" if value > 0 else "") + decimals(value, places)
+
+
+def p_value(p: float | None) -> str:
+    """``0.034``, ``0.31``, ``< 0.001``; ``unknown`` where there was no test."""
+    if p is None or p != p:
+        return "unknown"
+    return "< 0.001" if p < 0.001 else decimals(p, 3 if p < 0.1 else 2)
 
 
 def count(value: float | None, noun: str = "", plural: str | None = None) -> str:
