@@ -61,7 +61,9 @@ REGRESSORS: dict[str, Regressor] = {
         drawn=True,
     ),
     "k_nearest_neighbors": Regressor(
-        tuple({"n_neighbors": k} for k in (25, 10, 5)), KNeighborsRegressor, {"weights": "distance"}
+        tuple({"n_neighbors": k} for k in (25, 10, 5)),
+        KNeighborsRegressor,
+        {"weights": "distance", "algorithm": "brute"},
     ),
 }
 
