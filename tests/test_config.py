@@ -80,10 +80,37 @@ def test_names_are_checked(section, change, line):
     assert line in mistakes(small(**{section: change}))
 
 
-def test_regression_is_refused_for_now():
+def test_numbers_are_for_regressors_and_classes_for_classifiers():
     values = small()
-    values["datasets"]["tcr"]["task"] = "regression"
-    assert mistakes(values) == ["datasets.tcr.task: regression is not available yet; use classification"]
+    values["datasets"]["numbers"] = {**values["datasets"]["tcr"], "task": "regression"}
+    values["classifiers"] |= {"ridge": {"kind": "ridge"}, "forest": {"kind": "random_forest"}}
+    found = {(target.dataset, target.classifier) for target in load_config(values).expand_targets()}
+    assert {name for dataset, name in found if dataset == "numbers"} == {"ridge", "forest"}
+    assert "ridge" not in {name for dataset, name in found if dataset == "tcr"}
+
+
+def test_a_stack_reads_what_its_members_read():
+    values = small()
+    values["encoders"]["letters"] = {"kind": "letters"}
+    values["poolings"]["letters"] = {"kind": "letters"}
+    values["classifiers"]["density"] = {"kind": "density_ratio"}
+    kmer = next(name for name, encoder in values["encoders"].items() if encoder["kind"] == "kmer")
+    counts = next(name for name, pooling in values["poolings"].items() if pooling["kind"] == "counts")
+    logistic = next(iter(values["classifiers"]))
+    members = [{"classifier": "density"}, {"classifier": logistic, "encoder": kmer, "pooling": counts}]
+    values["classifiers"]["both"] = {"kind": "stack", "members": members}
+    values["targets"] = [{"encoders": ["letters"], "poolings": ["letters"], "classifiers": ["both"]}]
+    config = load_config(values)
+    (target,) = config.expand_targets()
+    assert config.inputs(target) == [("tcr", "letters", "letters"), ("tcr", kmer, counts)]
+    assert config.expand_embeddings() == [("tcr", kmer, counts)]  # letters are no file
+    part = load_config(config.part(**config.parts_of(target), evaluation=True, seed=True))
+    assert part.inputs(target) == config.inputs(target)
+
+    values["classifiers"]["both"]["members"][1]["encoder"] = "letter"
+    assert mistakes(values) == ["classifiers.both.members.1.encoder: no encoder 'letter'; did you mean 'letters'?"]
+    values["classifiers"]["both"]["members"] = [{"classifier": "both"}, {"classifier": "density"}]
+    assert mistakes(values) == ["classifiers.both.members.0.classifier: a stack cannot be a member of a stack"]
 
 
 def test_chains_must_belong_to_the_receptor():
