@@ -80,12 +80,15 @@ def _learned(config: Config, target: Target, metrics: dict, data: Receptors) -> 
 
 def _judged(metrics: dict) -> list[str]:
     names = _METRICS[metrics["task"]]
+    folds = ", ".join(
+        f"{split}: {judged['folds']} folds" for split, judged in metrics["splits"].items() if "folds" in judged
+    )
     made = ", ".join(f"`{split}` {_SPLITS[split]}" for split in metrics["splits"])
     lines = [
         "## How it was judged",
         "",
-        f"{metrics['folds']}-fold cross-validation, seeds {', '.join(map(str, metrics['seeds']))}; scaling, tuning, "
-        f"thresholds and calibration within the training folds. {made[0].upper()}{made[1:]}. With 95 % bootstrap "
+        f"Cross-validation ({folds}; seeds {', '.join(map(str, metrics['seeds']))}); scaling, tuning, thresholds and "
+        f"calibration within the training folds. {made[0].upper()}{made[1:]}. With 95 % bootstrap "
         "intervals over the receptors; those of the macro average in a second line also over the classes:",
         "",
         f"| split | class | {' | '.join(['n', *names.values()])} |",
