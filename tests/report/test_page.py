@@ -87,7 +87,7 @@ def test_best_is_judged_in_the_strictest_split(config, results, page):
         "Few positives in sars2_tcr.",
         "What is missing tells the label in bnab. The V gene is missing in 82% of the positives of",
         "genes_only does as well as the best model in bnab. By macro AUROC: random split genes_only (V and J genes)",
-        "A shortcut knows nothing of what binds",
+        "A shortcut sees no residue; where it does as well as a model, the score can come from how",
         "Plain models that are not clearly beaten in sars2_tcr. In the group split, against kmer / counts / logistic",
         "kmers (3-mers of the CDR3s and the genes, logistic regression): −0.01 [−0.04, 0.02], p 0.60.",
         "it is not better than all of the 13 other models and baselines: 1 is clearly behind.",
@@ -180,6 +180,14 @@ def test_without_comparisons_plain_models_are_held_against_the_interval(config, 
     text = plain(render(config, copy))
     found = re.search(r"Plain models that are not clearly beaten in sars2_tcr\. .*?\.", text)
     assert found and "within its interval, or above" in text
+
+
+def test_a_corpus_of_other_datasets_that_holds_test_receptors_is_told(config, results):
+    encoders = config.encoders | {"scratch": config.encoders["scratch"].model_copy(update={"corpus": ["bnab"]})}
+    text = plain(render(config.model_copy(update={"encoders": encoders}), results))
+    said = "300 of 300 tests of the group split are of a receptor with a chain of its corpus. No label was used."
+    assert f"scratch has read test receptors of sars2_tcr. {said}" in text
+    assert "scratch has read test receptors of bnab." not in text
 
 
 def test_a_control_says_that_its_labels_are_shuffled(config, results):

@@ -53,6 +53,7 @@ def measured(tmp_path_factory):
     path = results.baselines("developability") / "metrics.json"
     write_json(path, {"version": 1, "dataset": "developability", "baselines": found, "leaks": [], "corpora": {}})
     summary = {"receptors": N, "records": N, "chains": 2 * N, "files": ["data/gdpa1.csv"], "molecule": "protein"}
+    summary |= {"rejected": {}, "notes": [], "labels": None}
     write_json(results.parse_summary("developability"), summary)
     ids = [f"mab_{i:02d}" for i in range(N)]
     rng = np.random.default_rng(3)

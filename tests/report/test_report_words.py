@@ -34,3 +34,13 @@ def test_counts_shares_and_lists():
     assert words.listing([]) == "none"
     assert words.listing("abcde", limit=2) == "a, b and 3 more"
     assert words.listing("abc", limit=2) == "a, b and c"
+
+
+def test_p_values_and_the_interval_over_classes():
+    assert [words.p_value(p) for p in (0.5, 0.0341, 0.00004, None, float("nan"))] == [
+        *("0.50", "0.034", "< 0.001", "unknown", "unknown"),
+    ]
+    macro = {"value": 0.8, "low": 0.7, "high": 0.9, "low_classes": 0.6, "high_classes": 0.95}
+    assert words.over_classes(macro) == "classes [0.60, 0.95]"
+    assert words.over_classes(macro | {"low_classes": 0.7, "high_classes": 0.9}) == ""  # one class: the same
+    assert words.over_classes({"value": 0.8, "low": 0.7, "high": 0.9}) == ""

@@ -74,8 +74,8 @@ def _shortcuts(study: Study) -> list[Warning]:
     if not parts:
         return []
     text = Markup(
-        "By {}: {}. A shortcut knows nothing of what binds; where it does as well as a model, the score can come from "
-        "how the receptors were gathered."
+        "By {}: {}. A shortcut sees no residue; where it does as well as a model, the score can come from how the "
+        "receptors were gathered."
     ).format(study.score_name, "; ".join(parts))
     does = "does" if len(names) == 1 else "do"
     return [Warning("bad", f"{listing(names)} {does} as well as the best model in {study.name}", text)]
@@ -173,6 +173,8 @@ def _seen_unlabelled(config: Config, studies: list[Study], status: dict[str, dic
                         ).format(listing(seen)),
                     )
                 )
+    for study in studies:
+        found += _read_elsewhere(config, study)
     foreign = [
         name
         for name, entry in status.items()
@@ -189,6 +191,20 @@ def _seen_unlabelled(config: Config, studies: list[Study], status: dict[str, dic
                 Markup(text).format(listing(foreign), "was" if len(foreign) == 1 else "were"),
             )
         )
+    return found
+
+
+def _read_elsewhere(config: Config, study: Study) -> list[Warning]:
+    """Encoders whose corpus is other datasets that hold receptors of this one all the same."""
+    found = []
+    used = {target.encoder for target in study.metrics}
+    for name, by_split in study.corpora.items():
+        leak = by_split.get(study.strict) or {}
+        if name not in used or study.name in getattr(config.encoders.get(name), "corpus", ()) or not leak.get("exact"):
+            continue
+        text = Markup("{} of {} tests of the {} split are of a receptor with a chain of its corpus. No label was used.")
+        shares = count(leak["exact"]), count(leak["of"]), study.strict
+        found.append(Warning("bad", f"{name} has read test receptors of {study.name}", text.format(*shares)))
     return found
 
 

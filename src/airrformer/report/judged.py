@@ -113,6 +113,7 @@ def classes_part(results: Results, study: Study, index: int) -> dict:
         "metrics": REGRESSION_METRICS if study.regression else (*METRICS, "precision_at_k"),
         "top_k": metrics.get("settings", {}).get("evaluation", {}).get("top_k"),
         "calibrated": any("brier_calibrated" in scores for row in rows for scores in row["splits"].values()),
+        "two_intervals": any(words.over_classes(row["splits"][study.strict].get(study.metric) or {}) for row in rows),
         "negatives": _negatives(study, metrics),
         "pooled": _pooled(study, metrics),
         "model": (results.classifier(*target) / "model").as_posix(),

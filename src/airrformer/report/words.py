@@ -25,9 +25,10 @@ def interval(metric: dict | None, places: int = 2) -> str:
 
 
 def over_classes(metric: dict) -> str:
-    """The interval of a macro mean over receptors and classes, where there is one."""
+    """The interval of a macro mean over receptors and classes, where there is one of its own: not with one class."""
     ends = {"low": metric.get("low_classes"), "high": metric.get("high_classes")}
-    return f"classes {interval(ends)}" if interval(ends) else ""
+    same = all(ends[end] == metric.get(end) for end in ends)
+    return f"classes {interval(ends)}" if interval(ends) and not same else ""
 
 
 def estimate(metric: dict | None) -> str:
