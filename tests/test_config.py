@@ -1,6 +1,7 @@
 """config.yaml: every mistake in one go, targets, parts, the reference that is written from the models."""
 
 import json
+import os
 from pathlib import Path
 
 import jsonschema
@@ -265,9 +266,11 @@ def test_a_part_without_the_model_keeps_its_layer():
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
 def test_shipped_configs_are_complete(path, monkeypatch):
+    if "$AIRRFORMER_DATA" in path.read_text(encoding="utf-8") and "AIRRFORMER_DATA" not in os.environ:
+        pytest.skip("AIRRFORMER_DATA names no folder with the benchmark sets")
     monkeypatch.chdir(ROOT)
     config = load_config(path, check_files=True)
-    assert config.expand_embeddings() or config.writers
+    assert config.expand_embeddings() or config.writers or config.expand_targets()
 
 
 def test_demo_is_what_the_readme_says(monkeypatch):

@@ -39,7 +39,9 @@ def clouds(n: int, dimensions: int = 12) -> np.ndarray:
 def write_inputs(results: Results, matrix: np.ndarray, labels: list) -> list[str]:
     ids = [f"r{i}" for i in range(len(matrix))]
     # the receptors stand in another order: rows are joined by id
-    write_table(pd.DataFrame({"receptor_id": ids[::-1], "label": labels[::-1]}), results.receptors("toy"))
+    receptors = pd.DataFrame({"receptor_id": ids[::-1], "label": labels[::-1], "occurrences": 1})
+    receptors["not_label"] = [[] for _ in ids]
+    write_table(receptors, results.receptors("toy"))
     features = Features(ids, matrix, [f"TRB_{i}" for i in range(matrix.shape[1])])
     write_features(features, results.features("toy", "blosum", "mean"))
     return ids

@@ -145,6 +145,18 @@ def parse_part(wildcards):
     return CONFIG.part(datasets=[wildcards.dataset])
 
 
+def placed_files(wildcards):
+    """The files of a dataset that lie where the config says."""
+    dataset = CONFIG.datasets[wildcards.dataset]
+    return [path for path in [*dataset.files, *dataset.label_files] if path not in dataset.moving]
+
+
+def moving_files(wildcards):
+    """Name, size and time of those below a variable of the environment: moved with it they are the same."""
+    found = [(Path(path).name, Path(path).stat()) for path in CONFIG.datasets[wildcards.dataset].moving]
+    return [[name, stat.st_size, stat.st_mtime_ns] for name, stat in found]
+
+
 def weights_part(wildcards):
     # What to do without weights matters only as long as there are none.
     return CONFIG.part(encoders=[wildcards.encoder], unreachable=not local_weights(wildcards))

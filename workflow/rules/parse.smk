@@ -1,7 +1,6 @@
 rule parse:
     input:
-        sequences=lambda wildcards: CONFIG.datasets[wildcards.dataset].files,
-        labels=lambda wildcards: CONFIG.datasets[wildcards.dataset].label_files,
+        placed_files,
     output:
         chains=RESULTS.chains("{dataset}"),
         receptors=RESULTS.receptors("{dataset}"),
@@ -20,6 +19,7 @@ rule parse:
         runtime=60,
     params:
         config=parse_part,
+        moving=moving_files,
         version=STAGE_VERSIONS["parse"],
     shell:
         '"$AIRRFORMER_PYTHON" -m airrformer parse --config {params.config:q} --dataset {wildcards.dataset}'

@@ -127,7 +127,7 @@ def assess(study: Study, task: Task, inputs: Inputs, name: str) -> tuple[dict, p
         judged = judge(data, trials, tested, study.weights, evaluation)
         made = trials[0].split
         splits[split] = {
-            "folds": int(len(np.unique(made.folds[made.folds >= 0]))),
+            "folds": len(np.unique(made.folds[made.folds >= 0])),
             "n_groups": len(set(made.groups)) if split != "random" else None,
             "group": group_name(dataset, evaluation) if split == "group" else None,
             "notes": list(made.notes),

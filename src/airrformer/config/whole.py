@@ -26,6 +26,7 @@ from airrformer.config.encoders import (
 )
 from airrformer.config.evaluation import Evaluation
 from airrformer.core.config import FAMILIES
+from airrformer.errors import UserError
 
 
 class Compute(Strict):
@@ -262,7 +263,7 @@ class Config(Strict):
             for chain in dataset.chains:
                 if (chain in ("heavy", "light")) != (dataset.receptor == "antibody"):
                     lines.append(f"datasets.{name}.chains: {chain} is no chain of {_article(dataset.receptor)}")
-            for group in {"receptor_id", "label", "chain_status"} & set(dataset.groups):
+            for group in TAKEN & set(dataset.groups):
                 lines.append(f"datasets.{name}.groups.{group}: this name is taken; give the group another one")
             if dataset.groups and dataset.labels is None:
                 lines.append(f"datasets.{name}.groups: groups are columns of the labels table; add labels")
@@ -290,7 +291,7 @@ class Config(Strict):
                 kind = own or "mean"
                 lines.append(f"encoders.{name}: no pooling fits it; add to poolings: {{{kind}: {{kind: {kind}}}}}")
         for name, dataset in self.datasets.items():
-            for path in [*dataset.files, *dataset.label_files]:
+            for path in _files(dataset):
                 if "{" in path or "}" in path:
                     lines.append(f"datasets.{name}: rename {path!r}: Snakemake keeps {{ and }} for itself")
         for i, row in enumerate(self.targets):
@@ -304,10 +305,15 @@ class Config(Strict):
         """Input files that are not there; a line each, with the path in the config."""
         lines = []
         for name, dataset in self.datasets.items():
-            for path in dataset.files:
+            try:
+                sequences, labels = dataset.files, dataset.label_files
+            except UserError as error:  # a variable that is not set, a pattern that nothing is like
+                lines.append(f"datasets.{name}.{error}")
+                continue
+            for path in sequences:
                 if path != "-" and (not Path(path).exists() or Path(path).is_dir()):
                     lines.append(f"datasets.{name}.sequences: there is no file {path!r}")
-            for path in dataset.label_files:
+            for path in labels:
                 if not Path(path).is_file():
                     lines.append(f"datasets.{name}.labels.path: there is no file {path!r}")
         for name, encoder in self.encoders.items():
@@ -315,6 +321,17 @@ class Config(Strict):
             if weights and encoder.if_unreachable == "fail" and not Path(weights).exists():
                 lines.append(f"encoders.{name}.weights: there is no file {weights!r}")
         return lines
+
+
+TAKEN = {"receptor_id", "label", "not_label", "occurrences", "chain_status"}  # columns of receptors.parquet
+
+
+def _files(dataset: Dataset) -> list[str]:
+    """The files of a dataset; none where it cannot be told which, as ``missing_files`` says."""
+    try:
+        return [*dataset.files, *dataset.label_files]
+    except UserError:
+        return []
 
 
 def _article(receptor: str) -> str:

@@ -1,0 +1,162 @@
+"""Binding benchmarks: what airrformer reaches beside what is published, on the data folder that AIRRFORMER_DATA names.
+
+    AIRRFORMER_DATA=FOLDER python tests/benchmarks/binding.py immrep22 [--test FILE ...]
+
+runs `config/examples/NAME.yaml` (parse, embed, baselines, classify) into a folder and prints a table: the published
+numbers, and those of every classifier and baseline in cross-validation within the training files. `--test` names files
+that were kept apart, in the format of the training files, with labels: they are scored with `airrformer predict` by
+each model of the config. Nothing of them is seen before that.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from airrformer.classify import classify, make_baselines, predict
+from airrformer.classify.calibration import Calibrator
+from airrformer.classify.metrics import regression_metrics, weighted_metrics
+from airrformer.config import Config, load_config
+from airrformer.embed.checkpoints import fetch
+from airrformer.embed.stage import embed_dataset
+from airrformer.parse import parse_dataset
+from airrformer.paths import Results
+from airrformer.receptors.splits import class_lists
+from airrformer.receptors.tables import read_receptors
+
+EXAMPLES = Path(__file__).parents[2] / "config" / "examples"
+
+# What others report, on test sets of their own; see the README of each data set for the source.
+PUBLISHED = {
+    "immrep22": {"TCRex": "0.844", "TCRGP": "0.842", "tcrdist3": "0.836", "TCR-BERT": "0.750"},
+    "spike_vs_ha": {"Wang et al. 2022": "0.865 (AUPRC 0.920)"},
+    "gdpa1": {
+        "AC-SINS_pH7.4, AbLang2 + elastic net": "0.509",
+        "HIC, AbLang2 + elastic net": "0.461",
+        "PR_CHO, ESM-2 + ridge": "0.420",
+        "Titer, AbLang2 + elastic net": "0.356",
+        "Tm2, AbLang2 + elastic net": "0.101",
+    },
+}
+METRICS = {"classification": ("auroc", "auprc", "auc01", "mcc"), "regression": ("spearman", "pearson", "rmse")}
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("name", help=f"one of {', '.join(sorted(p.stem for p in EXAMPLES.glob('*.yaml')))}")
+    arguments.add_argument("--results", type=Path, help="where to write; default: a temporary folder")
+    arguments.add_argument("--datasets", nargs="+", help="only these datasets of the config")
+    arguments.add_argument("--test", nargs="+", default=[], metavar="FILE", help="files kept apart, with labels")
+    given = arguments.parse_args()
+    config = load_config(EXAMPLES / f"{given.name}.yaml", check_files=True)
+    with tempfile.TemporaryDirectory() as folder:
+        results = Results(given.results or folder)
+        rows = []
+        for dataset in given.datasets or config.datasets:
+            rows += run(config, dataset, results)
+            for file in given.test:
+                rows += score(config, dataset, results, file)
+        table = pd.DataFrame(rows).fillna("")
+        print(f"\npublished, each on a test set of its own: {json.dumps(PUBLISHED.get(given.name, {}))}")
+        print(f"| {' | '.join(table)} |\n|{' --- |' * len(table.columns)}")
+        for row in table.itertuples(index=False):
+            print(f"| {' | '.join(map(str, row))} |")
+
+
+def run(config: Config, dataset: str, results: Results) -> list[dict]:
+    """Everything that the config says of a dataset, one job after another, and its rows of the table."""
+    targets = [target for target in config.expand_targets() if target.dataset == dataset]
+    parse_dataset(config.datasets[dataset], results.dataset(dataset), workers=os.cpu_count() or 1)
+    for encoder in dict.fromkeys(e.encoder for e in config.expand_embeddings() if e.dataset == dataset):
+        if hasattr(config.encoders[encoder], "published_name"):
+            fetch(config.encoders[encoder], encoder, results.encoder(encoder))
+        embed_dataset(config, dataset, encoder, results)
+    rows = []
+    if config.evaluation.baselines:
+        started = time.monotonic()
+        found = make_baselines(config, dataset, results, results.baselines(dataset))["baselines"]
+        seconds = time.monotonic() - started
+        for name, metrics in found.items():
+            rows += _rows(dataset, f"baseline {name}", metrics, seconds / len(found))
+    for target in targets:
+        metrics = classify(config, target, results, results.classifier(*target))
+        rows += _rows(dataset, "/".join(target[1:]), metrics, metrics["seconds"])
+    return rows
+
+
+def _rows(dataset: str, model: str, metrics: dict, seconds: float) -> list[dict]:
+    return [
+        {"dataset": dataset, "model": model, "judged by": f"cross-validation, {split}"}
+        | {metric: _cell(judged["macro"][metric]) for metric in METRICS[metrics["task"]]}
+        | {"seconds": round(seconds)}
+        for split, judged in metrics["splits"].items()
+        if "macro" in judged
+    ]
+
+
+def _cell(value: dict) -> str:
+    if value["value"] is None:
+        return "undefined"
+    return f"{value['value']:.3f} [{value['low']:.3f}, {value['high']:.3f}]"
+
+
+def score(config: Config, dataset: str, results: Results, file: str) -> list[dict]:
+    """Each model of a dataset on a file kept apart: mean over the classes that have both labels there."""
+    settings = config.datasets[dataset]
+    labelled = settings.model_copy(update={"sequences": file, "duplicates": "keep"})
+    with tempfile.TemporaryDirectory() as folder:
+        parse_dataset(labelled, folder)
+        truth = read_receptors(Results(folder).receptors(".")).set_index("receptor_id")
+    rows = []
+    for target in (target for target in config.expand_targets() if target.dataset == dataset):
+        with tempfile.TemporaryDirectory() as folder:
+            model = results.classifier(*target) / "model"
+            scores = predict(model, file, Path(folder) / "scores.tsv").set_index("receptor_id")
+        values = _judged(scores, truth, json.loads((model / "config.json").read_text()))
+        found = pd.DataFrame(values).mean()
+        rows.append(
+            {
+                "dataset": dataset,
+                "model": "/".join(target[1:]),
+                "judged by": f"{Path(file).name}, {len(values)} classes",
+            }
+            | {metric: f"{found[metric]:.3f}" for metric in METRICS[settings.task] if metric in found}
+        )
+    return rows
+
+
+def _judged(scores: pd.DataFrame, truth: pd.DataFrame, model: dict) -> list[dict]:
+    """The metrics of each class that has both labels, or of the numbers."""
+    truth = truth.loc[scores.index]
+    if model["task"] == "regression":
+        y, found = truth["label"].to_numpy(), scores[model["classes"][0]].to_numpy()
+        known = ~np.isnan(y)
+        values = regression_metrics(y[known], found[known], np.ones((known.sum(), 1)))
+        return [{name: value[0] for name, value in values.items()}]
+    is_one, said_not = class_lists(truth), class_lists(truth, "not_label")
+    values = []
+    for name, threshold, calibration in zip(model["classes"], model["thresholds"], model["calibration"]):
+        # thresholds are those of scores, and predict gives probabilities
+        threshold = Calibrator.from_dict(calibration).apply(np.array([threshold]))[0]
+        yes = np.array([name in names for names in is_one])
+        no = np.array([name in names for names in said_not]) if any(map(bool, said_not)) else ~yes
+        known = (yes | no) & scores[name].notna().to_numpy()
+        if not yes[known].any() or yes[known].all():
+            continue
+        p = scores[name].to_numpy()[known]
+        values.append(
+            {m: v[0] for m, v in weighted_metrics(yes[known], p, p >= threshold, np.ones((known.sum(), 1))).items()}
+        )
+    return values
+
+
+if __name__ == "__main__":
+    sys.exit(main())
