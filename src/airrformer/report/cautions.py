@@ -127,7 +127,7 @@ def _no_baselines(config: Config, study: Study) -> Warning:
         why = Markup("<code>evaluation.baselines</code> is false")
     else:
         why = "there is no result of them; run the workflow again"
-    text = Markup("{}: nothing here says whether genes, lengths or a nearest neighbour would do as well.").format(why)
+    text = Markup("Nothing here says whether genes, lengths or a nearest neighbour would do as well: {}.").format(why)
     return Warning("gap", f"No baselines beside the models of {study.name}", text)
 
 

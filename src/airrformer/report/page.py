@@ -57,6 +57,7 @@ REGIONS_FROM = {
     "germlines": "by germline residues",
     "numbering": "by numbering",
     "cdr3_only": "with the CDR3 only",
+    "cdrs_only": "with the CDRs only",
     "none": "unknown",
 }
 STAGES = ("parse", "weights", "pretrain", "generate", "embed", "classify", "baselines", "compare", "explain")
