@@ -18,7 +18,6 @@ from airrformer.report.words import count, estimate, interval, listing, p_value,
 LEVELS = ("bad", "gap", "note")
 # Fewer positives than this, and an interval says more than its middle.
 FEW_POSITIVES = 30
-SETTLED = 0.05  # corrected p below which a difference is taken for real
 
 
 class Warning(NamedTuple):
@@ -95,7 +94,7 @@ def _sentence(text: str) -> str:
 
 
 def _strong(study: Study) -> list[Warning]:
-    """Plain models that the best classifier does not clearly beat in the strictest split."""
+    """Plain models that the best classifier does not beat in the strictest split, by the interval of the difference."""
     if study.best is None or not study.baselines:
         return []
     if study.comparisons is None:
@@ -111,7 +110,7 @@ def _strong(study: Study) -> list[Warning]:
             name = row.a.removeprefix(BASELINE)
             if name == row.a or study.baselines.get(name, {}).get("kind") != STRONG:
                 continue
-            if not (row.high < 0 and row.p_holm < SETTLED):
+            if not row.high < 0:
                 ends = interval({"low": row.low, "high": row.high})
                 gap = f"{signed(row.difference)} {ends}, p {p_value(row.p_holm)}"
                 shown.append(f"{name} ({study.baselines[name]['what']}): {gap}")

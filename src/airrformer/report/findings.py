@@ -9,9 +9,10 @@ import pandas as pd
 from markupsafe import Markup
 
 from airrformer.config import Config
-from airrformer.report.cautions import SETTLED
 from airrformer.report.study import Study, target_name
 from airrformer.report.words import count, decimals, difference, estimate, interval, listing, p_value
+
+SETTLED = 0.05  # corrected p below which a difference is taken for real
 
 
 def opening(config: Config, studies: list[Study], summaries: dict[str, dict | None], status: dict[str, dict]) -> str:
@@ -149,12 +150,13 @@ def comparison_sentence(study: Study) -> list[Markup]:
             "the corrected test over {} does not settle it (p {})."
         )
         return [Markup(said).format(study.strict, others, count(rows["folds"].max(), "fold"), p_value(p))]
-    behind = int((apart & (rows["p_holm"] < SETTLED)).sum())
     said = (
-        "Paired comparisons in the {} split: <strong>it is not better than all</strong> of the {}: {} clearly behind."
+        "Paired comparisons in the {} split: <strong>it is not better than all</strong> of the {}; it is ahead of {} "
+        "by an interval that excludes 0, and of {} by the corrected test over {} as well."
     )
-    are = f"{count(behind)} are" if behind > 1 else "1 is" if behind else "none is"
-    return [Markup(said).format(study.strict, others, are)]
+    ahead, settled = (int(n) for n in (apart.sum(), (apart & (rows["p_holm"] < SETTLED)).sum()))
+    numbers = (count(n) if n else "none" for n in (ahead, settled))
+    return [Markup(said).format(study.strict, others, *numbers, count(rows["folds"].max(), "fold"))]
 
 
 def calibration_sentence(table: pd.DataFrame, what: str = "Scores") -> str:
