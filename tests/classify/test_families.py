@@ -174,7 +174,7 @@ def test_numbers(kind, form, tmp_path):
     fitted = fit(task, X[:150], y[:150, None], inner(150))
     predicted = fitted.scores(X[150:])
     assert predicted.shape == (50, 1) and spearmanr(predicted[:, 0], y[150:]).statistic > (
-        0.8 if form == "dense" else 0.45
+        0.8 if form == "dense" else 0.3
     )
     skops.io.dump(fitted.estimator, tmp_path / "estimator.skops")
     assert set(skops.io.get_untrusted_types(file=tmp_path / "estimator.skops")) <= set(TRUSTED_TYPES)

@@ -9,6 +9,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from airrformer.classify import kernels
 from airrformer.classify.kernels import (
+    DensityStack,
     DistanceNeighbors,
     DistanceSVC,
     KernelDensityRatio,
@@ -19,6 +20,7 @@ from airrformer.classify.kernels import (
 from airrformer.receptors.loops import LoopDistance
 
 TRUSTED = [
+    "airrformer.classify.kernels.DensityStack",
     "airrformer.classify.kernels.DistanceNeighbors",
     "airrformer.classify.kernels.DistanceSVC",
     "airrformer.classify.kernels.KernelDensityRatio",
@@ -33,6 +35,7 @@ RESIDUES = np.array(list("ACDEFGHIKLMNPQRSTVWY"))
         DistanceSVC(metric="euclidean"),
         DistanceSVC(metric="euclidean", exact=10, landmarks=8),
         DistanceNeighbors(metric="euclidean"),
+        DensityStack(metric="euclidean"),
     ]
 )
 def test_scikit_learn_takes_it_for_an_estimator(estimator, check):
@@ -74,8 +77,9 @@ ALL = pytest.mark.parametrize(
         DistanceSVC(exact=50, landmarks=60, background=0.2),
         DistanceNeighbors(),
         DistanceNeighbors(9, options={"cost": "edit", "weights": (0, 0, 1)}),
+        DensityStack(),
     ],
-    ids=["ratio", "ratio-gaussian", "svc", "svc-landmarks", "neighbors", "neighbors-edit"],
+    ids=["ratio", "ratio-gaussian", "svc", "svc-landmarks", "neighbors", "neighbors-edit", "stack"],
 )
 
 
@@ -107,6 +111,8 @@ def test_labels_at_random_teach_nothing(estimator):
 
 @ALL
 def test_the_grid_is_scored_as_the_estimators_would(estimator):
+    if isinstance(estimator, DensityStack):
+        return  # it has no grid
     X, Y = receptors()
     test, _ = receptors(60, seed=1)
     if isinstance(estimator, DistanceNeighbors):
@@ -167,7 +173,10 @@ def test_leave_one_out_looks_at_no_copy():
         model = KernelDensityRatio().fit(twice, labels)
         model.Y_ = labels[others]
         model.references_ = {name: column[others] for name, column in model.references_.items()}
-        np.testing.assert_allclose(found[i], model.decision_function(twice.iloc[[i]])[0], rtol=1e-4)
+        # the prior stays that of all: without its own label it would tell the label
+        prior = np.log([(y == 1).sum(axis=0) / (y == 0).sum(axis=0) for y in (labels, labels[others])])
+        wanted = model.decision_function(twice.iloc[[i]])[0] + prior[0] - prior[1]
+        np.testing.assert_allclose(found[i], wanted, rtol=1e-4)
     # groups of one's own
     by_group = KernelDensityRatio().fit(X, Y).leave_one_out(np.arange(80) // 4)
     assert by_group.shape == (80, 3) and not np.isnan(by_group).any()
@@ -195,6 +204,28 @@ def test_missing_genes_are_no_signal():
     test.loc[labels == 1, ["TRB_v", "TRB_cdr1"]] = ""
     scores = KernelDensityRatio(options={"v_gene": 12}).fit(X, Y).predict_proba(test)[:, 0]
     assert roc_auc_score(labels, scores) == pytest.approx(0.5, abs=0.1)
+
+
+def test_a_stack_sees_what_leave_one_out_sees():
+    X, Y = receptors(120)
+    X = pd.concat([X, X.iloc[:5]], ignore_index=True)
+    Y = np.concatenate([Y, Y[:5]])
+    stack = DensityStack().fit(X, Y)
+    references = stack._known()
+    seen = stack._features(references, references, kernels._copies(references))
+    # the second view is all chains at the middle bandwidth
+    alone = KernelDensityRatio(0.075, options={"smaller": 0.65}, background=1.0, controls=0.3).fit(X, Y)
+    np.testing.assert_allclose(seen[:, :, 1], alone.leave_one_out(), rtol=1e-4, atol=1e-4)
+    # one chain, and no genes
+    heavy = X[["TRB_cdr3"]].rename(columns={"TRB_cdr3": "heavy_cdr3"})
+    found = DensityStack(options={"weights": (0, 0, 3)}).fit(heavy, Y).predict_proba(heavy)
+    assert found.shape == Y.shape and np.isfinite(found).all()
+
+
+def test_the_best_other_class():
+    scores = np.array([[3.0, 1, 2], [1, 1, 5]])
+    assert kernels._best_other(scores).tolist() == [[2, 3, 3], [5, 5, 1]]
+    assert kernels._best_other(scores[:, :1]).tolist() == [[0], [0]]
 
 
 def test_one_chain_and_loops_longer_than_any_in_training():

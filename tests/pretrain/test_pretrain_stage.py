@@ -27,7 +27,8 @@ GOLDEN = [3.6293, 3.3613, 3.3087]
 def receptors(chains) -> pd.DataFrame:
     labels = [["a"] if i % 2 else ["b"] for i in range(len(chains))]
     donors = [f"d{i % 7}" for i in range(len(chains))]
-    return pd.DataFrame({"receptor_id": chains["receptor_id"], "label": labels, "donor": donors})
+    table = pd.DataFrame({"receptor_id": chains["receptor_id"], "label": labels, "donor": donors, "occurrences": 1})
+    return table.assign(not_label=[[] for _ in labels])
 
 
 def test_the_folder_holds_all_that_the_other_stages_read(config, chains, tmp_path):

@@ -170,6 +170,9 @@ def test_everything_is_where_the_design_says(project):
         "tcr/scratch/mean/logistic/model/estimator.skops",
         "tcr/blosum62/mean/logistic/metrics.json",
         "tcr/kmer/counts/logistic/metrics.json",
+        "tcr/baselines/metrics.json",
+        "tcr/baselines/predictions.tsv",
+        "tcr/comparisons.tsv",
         "leaderboard.tsv",
         "report.html",
     ):
@@ -186,12 +189,15 @@ def test_every_job_leaves_a_log_and_a_benchmark(project):
 
 def test_leaderboard_has_a_row_for_each_target_and_split(project):
     board = pd.read_csv(project.results("leaderboard.tsv"), sep="\t")
-    found = list(zip(board["encoder"], board["pooling"], board["split"], board["status"]))
+    models, baselines = board[board["kind"] == "model"], board[board["kind"] != "model"]
+    found = list(zip(models["encoder"], models["pooling"], models["split"], models["status"]))
     assert found == [
         (encoder, pooling, split, "ok")
         for encoder, pooling in [("scratch", "mean"), ("blosum62", "mean"), ("kmer", "counts")]
         for split in ("random", "group")
     ]
+    assert {"genes_only", "kmers", "nearest_tcrdist"} < set(baselines["classifier"])
+    assert baselines.groupby("classifier")["split"].agg(set).map(lambda splits: splits == {"random", "group"}).all()
     assert board["auroc"].between(0, 1).all() and (board["auroc_low"] <= board["auroc_high"]).all()
 
 
@@ -211,6 +217,8 @@ def test_predict_scores_new_receptors_in_their_order(project, tmp_path):
     assert scores["receptor_id"].tolist() == ["new2", "new1"]
     assert scores[CLASSES].iloc[0].tolist() == scores[CLASSES].iloc[1].tolist()
     assert pd.read_csv(tmp_path / "scores.rejected.tsv", sep="\t")["id"].str.startswith("bad").all()
+    near = pd.read_csv(tmp_path / "scores.nearest.tsv", sep="\t")
+    assert near["receptor_id"].tolist() == ["new2"] * 3 + ["new1"] * 3 and near["training_receptor"].notna().all()
 
 
 # -------------------------------------------------------------------------------------------------- what runs again
@@ -226,19 +234,25 @@ def test_second_run_has_nothing_to_do(project):
     ("path", "value", "expected"),
     [
         ("compute", {"device": "auto", "precision": "fp32"}, {}),
-        ("targets", [{"encoders": ["kmer"]}], {"report": 1}),
-        ("classifiers.logistic", {"kind": "logistic_regression", "grid": {"C": [2]}}, {"classify": 3, "report": 1}),
-        ("classifiers.knn", {"kind": "k_nearest_neighbors"}, {"classify": 3, "report": 1}),
-        ("evaluation.folds", 3, {"classify": 3, "report": 1}),
-        ("encoders.kmer.k", 3, {"embed_counts": 1, "classify": 1, "report": 1}),
+        ("targets", [{"encoders": ["kmer"]}], {"compare": 1, "report": 1}),
+        (
+            "classifiers.logistic",
+            {"kind": "logistic_regression", "grid": {"C": [2]}},
+            {"classify": 3, "compare": 1, "report": 1},
+        ),
+        ("classifiers.knn", {"kind": "k_nearest_neighbors"}, {"classify": 3, "compare": 1, "report": 1}),
+        ("evaluation.folds", 3, {"classify": 3, "baselines": 1, "compare": 1, "report": 1}),
+        ("evaluation.baselines", False, {"compare": 1, "report": 1}),
+        ("encoders.kmer.k", 3, {"embed_counts": 1, "classify": 1, "compare": 1, "report": 1}),
         (
             "encoders.scratch.train.steps",
             21,
-            {"pretrain": 1, "embed": 1, "classify": 1, "explain_map": 1, "explain_masked": 1, "report": 1},
+            {"pretrain": 1, "embed": 1, "classify": 1, "explain_map": 1, "explain_masked": 1, "compare": 1}
+            | {"report": 1},
         ),
         ("encoders.scratch.receptors", ["TCR"], {"report": 1}),
-        ("poolings.max", {"kind": "max"}, {"embed": 2, "classify": 4, "explain_map": 2, "report": 1}),
-        ("keep_residues", True, {"embed": 2, "classify": 2, "explain_map": 2, "report": 1}),
+        ("poolings.max", {"kind": "max"}, {"embed": 2, "classify": 4, "explain_map": 2, "compare": 1, "report": 1}),
+        ("keep_residues", True, {"embed": 2, "classify": 2, "explain_map": 2, "compare": 1, "report": 1}),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -256,7 +270,10 @@ def test_a_new_dataset_runs_nothing_of_the_others(project):
     dataset = {**CONFIG["datasets"]["tcr"], "sequences": "second.fasta.gz"}
     done = project.run("--dry-run", config=changed("datasets.second", dataset))
     planned = jobs(done)
-    assert planned == {"parse": 1, "embed": 2, "embed_counts": 1, "classify": 3, "explain_map": 2, "report": 1}
+    assert planned == {
+        "parse": 1, "embed": 2, "embed_counts": 1, "classify": 3, "baselines": 1, "compare": 1, "explain_map": 2,
+        "report": 1,
+    }  # fmt: skip
     assert "wildcards: dataset=tcr" not in done.stdout + done.stderr
 
 
@@ -276,7 +293,7 @@ def test_encoder_out_of_reach_is_skipped_and_used_once_its_file_is_there(own_cop
     own_copy.config["encoders"]["esm"] = dict(ESM)
     done = own_copy.run()
     assert done.returncode == 0, done.stderr
-    assert jobs(done) == {"weights": 1, "report": 1}
+    assert jobs(done) == {"weights": 1, "compare": 1, "report": 1}
     assert "skipped: " in done.stderr and "weights/esm.pt" in done.stderr
     status = json.loads(own_copy.results("encoders/esm/status.json").read_text(encoding="utf-8"))
     assert status["status"] == "skipped" and "weights/esm.pt" in status["reason"]
@@ -293,7 +310,7 @@ def test_encoder_out_of_reach_is_skipped_and_used_once_its_file_is_there(own_cop
     done = own_copy.run()
     assert done.returncode == 0, done.stderr
     assert jobs(done) == {
-        "weights": 1, "embed": 1, "explain_map": 1, "explain_masked": 1, "classify": 1, "report": 1
+        "weights": 1, "embed": 1, "explain_map": 1, "explain_masked": 1, "classify": 1, "compare": 1, "report": 1
     }  # fmt: skip
     status = json.loads(own_copy.results("encoders/esm/status.json").read_text(encoding="utf-8"))
     assert status["status"] == "ready"
@@ -373,6 +390,7 @@ def test_an_example_runs(tmp_path):
     done = snakemake(tmp_path, "--configfile", "config/examples/airr_table.yaml")
     assert done.returncode == 0, done.stderr
     board = pd.read_csv(tmp_path / "results" / "leaderboard.tsv", sep="\t")
+    board = board[board["kind"] == "model"]
     assert sorted(set(zip(board["encoder"], board["status"]))) == [("esm2_8m", "skipped"), ("kmer", "ok")]
     receptors = pd.read_parquet(tmp_path / "results" / "rearrangements" / "receptors.parquet")
     assert len(receptors) == 90

@@ -213,7 +213,10 @@ def classify_input(wildcards):
 def read_before(dataset):
     """The encoders trained here on named datasets that read a dataset, and the datasets that they have read."""
     encoders = [
-        e for e in PRETRAINED if e not in FOLDED and any(E.dataset == dataset and E.encoder == e for E in EMBEDDINGS)
+        name
+        for name, encoder in CONFIG.encoders.items()
+        if isinstance(encoder, PretrainEncoder) and isinstance(encoder.corpus, list) and fits(dataset, name)
+        if name not in WRITERS
     ]
     return encoders, list(dict.fromkeys(name for e in encoders for name in CONFIG.encoders[e].corpus))
 

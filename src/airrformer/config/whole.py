@@ -217,7 +217,8 @@ class Config(Strict):
         if seed:
             chosen["seed"] = self.seed
         if evaluation:
-            chosen["evaluation"] = whole["evaluation"]
+            # whether there are baselines changes nothing in what is judged
+            chosen["evaluation"] = {key: value for key, value in whole["evaluation"].items() if key != "baselines"}
         return json.dumps(chosen, sort_keys=True)
 
     def whole(self) -> str:
