@@ -128,8 +128,8 @@ def assess(study: Study, task: Task, inputs: Inputs, name: str) -> tuple[dict, p
         made = trials[0].split
         splits[split] = {
             "folds": len(np.unique(made.folds[made.folds >= 0])),
-            "n_groups": len(set(made.groups)) if split != "random" else None,
-            "group": group_name(dataset, evaluation) if split == "group" else None,
+            "n_groups": len(set(made.groups)) if split in ("cluster", "group") else None,
+            "group": {"group": group_name(dataset, evaluation), "given": evaluation.given}.get(split),
             "notes": list(made.notes),
             "leakage": leakage_table(data.receptors, data.chains, [trial.split for trial in trials]),
             **judged,

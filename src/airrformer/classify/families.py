@@ -170,6 +170,8 @@ def _forest(settings: RandomForestClassifier, point: dict) -> dict:
 
 def _boosting(settings: GradientBoostingClassifier, point: dict) -> dict:
     fixed = {"learning_rate": settings.learning_rate, "min_samples_leaf": settings.min_samples_leaf}
+    if settings.categories:
+        fixed["categories"] = True
     return {"max_iter": point["trees"], "max_leaf_nodes": point["leaves"], **fixed}
 
 

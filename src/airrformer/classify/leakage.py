@@ -306,13 +306,15 @@ def _group(receptors, column: str, Y: np.ndarray, classes: Sequence[str]) -> dic
         defined = [auroc for auroc in of_folds if auroc is not None]
         aurocs.append(float(np.mean(defined)) if defined else None)
     sizes = np.bincount(codes)
-    return _judged(
+    entry = _judged(
         f"group {column}",
         f"The {column} of a receptor tells its label",
         f"the rate of positives among other receptors of the same {column} ({len(sizes):,} values, the largest of "
-        f"{sizes.max():,} receptors); judge by a split that keeps each {column} together",
+        f"{sizes.max():,} receptors)",
         aurocs, Y, classes,
     )  # fmt: skip
+    entry["sentence"] += f" Judge by a split that keeps each {column} together."
+    return entry
 
 
 def _both_labels(same: np.ndarray, Y: np.ndarray, classes: Sequence[str]) -> dict | None:

@@ -182,6 +182,9 @@ class GradientBoostingClassifier(Tuned):
     tasks = (CLASSIFICATION, REGRESSION)
     kind: Literal["gradient_boosting"]
     grid: BoostingGrid = Field(BoostingGrid(), description="what to choose from")
+    categories: bool = Field(
+        False, description="features are numbers without an order, as `encoding: codes` makes them"
+    )
     learning_rate: Positive = Field(0.05, description="how much each tree adds")
     min_samples_leaf: Count = Field(20, description="smallest leaves")
 

@@ -235,8 +235,10 @@ class LettersEncoder(_Encoder):
     regions: Annotated[list[Literal["cdr1", "cdr2", "cdr3", "sequence"]], Field(min_length=1), Once] = Field(
         ["cdr1", "cdr2", "cdr3"], description="what is read of each chain; sequence: the V domain, else the whole chain"
     )
-    encoding: Literal["onehot", "blosum", "physchem"] = Field(
-        "onehot", description="as numbers: a column a position and residue, BLOSUM62 rows, or charge, size, hydropathy"
+    encoding: Literal["onehot", "blosum", "physchem", "codes"] = Field(
+        "onehot",
+        description="as numbers: a column a position and residue, BLOSUM62 rows, make-up and charge, size, hydropathy, "
+        "or the residue's number (for `gradient_boosting` with `categories`)",
     )
     genes: bool = Field(False, description="as numbers: V and J genes too, a column each")
 

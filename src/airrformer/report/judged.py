@@ -67,8 +67,8 @@ def split_measures(config: Config, study: Study, split: str) -> str:
         "parent": f"folds are stretches of the distance from the parent ({words.listing(study.dataset.parent or ())}), "
         "each tested by models that learned from all other distances: whether a model reaches beyond the numbers of "
         "mutations that it has seen",
-        "given": "the folds are those that a column of the labels names; each is tested by models that learned from "
-        "all receptors outside it",
+        "given": f"the folds are those that {study.group_name('given')} names; each is tested by models that learned "
+        "from all receptors outside it",
     }[split]
 
 

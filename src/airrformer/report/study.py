@@ -121,10 +121,10 @@ class Study:
         ]
         return sorted(chosen, key=lambda name: -self.baseline_score(name)["value"])
 
-    def group_name(self) -> str:
-        """What the group split keeps together: donor, lineage ..."""
+    def group_name(self, split: str = "group") -> str:
+        """What the group split keeps together (donor, lineage, ...), or the column that names the given folds."""
         for metrics in self.metrics.values():
-            named = metrics["splits"].get("group", {}).get("group")
+            named = metrics["splits"].get(split, {}).get("group")
             if named:
                 return named
         return next(iter(self.dataset.groups), "group")
