@@ -25,7 +25,7 @@ LOOPS: tuple[str, ...] = ("cdr1", "cdr2", "cdr3")
 LETTERS: tuple[str, ...] = (*LOOPS, "v", "j", "sequence")
 COSTS: tuple[str, ...] = ("tcrdist", "blosum", "hamming", "edit")
 PLACES: tuple[str, ...] = ("tcrdist", "centre")
-AT_ONCE = 5_000_000  # distances held at a time, in each of a few float32 arrays
+AT_ONCE = 3_000_000  # distances held at a time, in each of a few float32 arrays
 
 _RESIDUES = "ARNDCQEGHILKMFPSTWYV"
 _UNKNOWN, _GAP = 20, 21
