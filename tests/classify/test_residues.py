@@ -146,6 +146,20 @@ def test_composition_of_a_loop():
     assert X["TRB_cdr3_hydropathy_peak"][1] == pytest.approx((1.8 + 4.5 + 3.8 + 4.2 + 1.8) / 5)
 
 
+def test_composition_of_a_receptor():
+    letters = table(
+        ["KKDW", "AAKA", "DDAA", ""], TRB_sequence=["KKK", "DDA", "KAA", "AAA"], TRA_sequence=["KA", "DD", "AA", ""]
+    )
+    letters["TRA_cdr3"] = ["KA", "DAA", "AAAA", "AA"]
+    encoder = PhysChem(regions=["cdr3", "sequence"]).fit(letters)
+    X = pd.DataFrame(encoder.transform(letters), columns=encoder.get_feature_names_out())
+    assert X["loops_length"].tolist() == [6, 7, 8, 7]  # the last lacks a loop: the mean of the others
+    assert X["loops_charge"].tolist() == [2, 0, -2, 0]
+    assert X["loops_charge_squared"].tolist()[:3] == [4, 0, 4]
+    assert X["domains_charge"].tolist() == [4, -4, 1, pytest.approx(1 / 3)]
+    assert X["domains_charge_product"].tolist()[:3] == [3, 4, 0]
+
+
 # ------------------------------------------------------------------------------------------------ the network
 
 FAST = {"regions": ["cdr3"], "channels": 16, "hidden": 16, "max_epochs": 12, "batch_size": 32, "learning_rate": 0.01}

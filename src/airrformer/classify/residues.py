@@ -285,7 +285,9 @@ class PhysChem(_Letters):
     """What a loop is made of, whatever the order: the physico-chemical baseline.
 
     For each chain and region: length, net charge, number of aromatic residues, mean hydropathy, mean volume, the
-    highest mean hydropathy and charge of any five residues in a row, and the count of each of the twenty.
+    highest mean hydropathy and charge of any five residues in a row, and the count of each of the twenty. For the whole
+    receptor: the first four over all loops, the square of their charge, and the charge of all V domains and the product
+    of their charges, which are what solubility and self-association hang on (Sharma et al. 2014, PNAS 111:18601).
     float64 (n, D); only columns that vary in training.
     """
 
@@ -294,23 +296,34 @@ class PhysChem(_Letters):
         self.regions = regions
 
     def _blocks(self, X: pd.DataFrame):
-        names = (
-            "length",
-            "charge",
-            "aromatic",
-            *(f"mean_{p}" for p in PROPERTIES[:2]),
-            "hydropathy_peak",
-            "charge_peak",
-        )
+        found = {}
         for part, loops in zip(self._parts(), _columns(X, self._parts())):
             present = np.array([loop != "" for loop in loops], dtype=bool)
             distinct, where = np.unique(np.array(loops, dtype=object).astype(str), return_inverse=True)
-            values = np.array([_composition(loop) for loop in distinct]).reshape(-1, len(names) + 20)[where]
-            yield values, present, [f"{part}_{name}" for name in (*names, *AMINO_ACIDS)]
+            values = np.array([_composition(loop) for loop in distinct]).reshape(-1, len(_COMPOSITION))[where]
+            found[part] = values, present
+            yield values, present, [f"{part}_{name}" for name in _COMPOSITION]
+        if loops := [value for part, value in found.items() if not part.endswith("_sequence")]:
+            present = np.all([there for _, there in loops], axis=0)
+            length, charge, aromatic = np.sum([values[:, :3] for values, _ in loops], axis=0).T
+            hydropathy = np.mean([values[:, 3] for values, _ in loops], axis=0)
+            names = ("length", "charge", "aromatic", "mean_hydropathy", "charge_squared")
+            block = np.stack([length, charge, aromatic, hydropathy, charge**2], axis=1)
+            yield block, present, [f"loops_{name}" for name in names]
+        if domains := [value for part, value in found.items() if part.endswith("_sequence")]:
+            present = np.all([there for _, there in domains], axis=0)
+            charges = np.stack([values[:, 1] for values, _ in domains], axis=1)
+            block = np.stack([charges.sum(axis=1), charges.prod(axis=1)], axis=1)
+            yield block, present, ["domains_charge", "domains_charge_product"]
+
+
+_COMPOSITION = (
+    "length", "charge", "aromatic", "mean_hydropathy", "mean_volume", "hydropathy_peak", "charge_peak", *AMINO_ACIDS,
+)  # fmt: skip
 
 
 def _composition(loop: str) -> np.ndarray:
-    """(27,) numbers of one loop; letters other than the twenty count for its length alone."""
+    """The numbers of ``_COMPOSITION`` of one loop; letters other than the twenty count for its length alone."""
     codes = _codes(loop)
     known = codes[codes < UNKNOWN]
     counts = np.bincount(known, minlength=UNKNOWN)[1:UNKNOWN]
