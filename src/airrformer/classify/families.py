@@ -187,8 +187,8 @@ def _cnn(settings: CnnClassifier, point: dict, X, seed: int) -> ResidueCNN:
 
 
 def _cnn_scores(settings: CnnClassifier, grid: list[dict], X, Y, X_test, seed: int) -> np.ndarray:
-    # one network tells a good width from a bad one as well as the average of several
-    models = ResidueCNN(n_models=1 if len(grid) > 1 else settings.models, random_state=seed)
+    # one network tells good settings from bad ones about as well as the average of several
+    models = ResidueCNN(n_models=1, random_state=seed)
     return np.stack([models.set_params(**point).fit(X, Y).predict_proba(X_test) for point in grid])
 
 
