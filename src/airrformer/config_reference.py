@@ -53,6 +53,7 @@ SECTIONS: list[tuple[str, list[type[BaseModel]]]] = [
             classifiers.LogisticGrid,
             classifiers.NeighborsGrid,
             classifiers.DensityGrid,
+            classifiers.DensityStackGrid,
             classifiers.DistanceSvmGrid,
             classifiers.LinearSvmGrid,
             classifiers.RbfSvmGrid,

@@ -222,10 +222,10 @@ def test_a_stack_sees_what_leave_one_out_sees():
     assert found.shape == Y.shape and np.isfinite(found).all()
 
 
-def test_the_best_other_class():
+def test_thebest_other_class():
     scores = np.array([[3.0, 1, 2], [1, 1, 5]])
-    assert kernels._best_other(scores).tolist() == [[2, 3, 3], [5, 5, 1]]
-    assert kernels._best_other(scores[:, :1]).tolist() == [[0], [0]]
+    assert kernels.best_other(scores).tolist() == [[2, 3, 3], [5, 5, 1]]
+    assert kernels.best_other(scores[:, :1]).tolist() == [[0], [0]]
 
 
 def test_one_chain_and_loops_longer_than_any_in_training():

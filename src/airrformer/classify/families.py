@@ -20,6 +20,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
 from airrformer.classify.kernels import (
+    DensityStack,
     DistanceNeighbors,
     DistanceSVC,
     KernelDensityRatio,
@@ -35,6 +36,7 @@ from airrformer.config.classifiers import (
     Classifier,
     CnnClassifier,
     DensityRatioClassifier,
+    DensityStackClassifier,
     DistanceSvmClassifier,
     GradientBoostingClassifier,
     LogisticRegressionClassifier,
@@ -119,7 +121,18 @@ def _neighbors(settings: NearestNeighborsClassifier, point: dict, X) -> dict:
 
 
 def _kernel(settings: DensityRatioClassifier | DistanceSvmClassifier, point: dict, X) -> dict:
-    return {**point, "form": settings.form, "background": settings.background, **_compared(settings, X)}
+    fixed = {"form": settings.form, "background": settings.background, "controls": settings.controls}
+    return {**point, **fixed, **_compared(settings, X)}
+
+
+def _density_stack(settings: DensityStackClassifier, point: dict, X, seed: int) -> DensityStack:
+    weights = {"background": settings.background, "controls": settings.controls}
+    return DensityStack(**point, **weights, **_compared(settings, X))
+
+
+def _density_stack_scores(settings: DensityStackClassifier, grid: list[dict], X, Y, X_test, seed: int) -> np.ndarray:
+    fitted = (_density_stack(settings, point, X, seed).fit(X, Y) for point in grid)
+    return np.stack([model.predict_proba(X_test) for model in fitted])
 
 
 def _by_distance(cautious: tuple[str, ...], parameters: Callable, estimator: type, scores: Callable) -> Family:
@@ -196,6 +209,9 @@ FAMILIES: dict[str, Family] = {
     "logistic_regression": Family(_logistic_grid, _logistic, _logistic_scores),
     "k_nearest_neighbors": _by_distance(("n_neighbors+",), _neighbors, DistanceNeighbors, neighbor_scores),
     "density_ratio": _by_distance(("bandwidth+",), _kernel, KernelDensityRatio, density_ratio_scores),
+    "density_stack": Family(
+        lambda settings: _product(settings.grid, ("C",)), _density_stack, _density_stack_scores, reads_letters=True
+    ),
     "distance_svm": _by_distance(("bandwidth+", "C"), _kernel, DistanceSVC, svc_scores),
     "linear_svm": _on_vectors("linear_svm", ("C",), _as_it_is),
     "rbf_svm": _on_vectors("rbf_svm", ("gamma", "C"), _as_it_is),

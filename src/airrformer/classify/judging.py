@@ -29,6 +29,7 @@ from airrformer.classify.metrics import (
     pooled_auroc,
     precision_at_k,
     regression_metrics,
+    top_k_accuracy,
     weighted_metrics,
 )
 from airrformer.classify.models import INNER_FOLDS, Fitted, Task, fit, take
@@ -217,17 +218,23 @@ def _by_method(data: Receptors, trials, tested, weights: np.ndarray) -> dict[str
 
 
 def _pooled(trials: list[Trial], tested: list[Tested]) -> dict:
-    """All classes in one heap, as others report it; with the sentence that says why it misleads."""
+    """All classes in one heap: AUROC, as others report it, with the sentence that says why it misleads; and how often a
+    receptor's class is the likeliest, or among the three likeliest (of calibrated probabilities, one class a receptor).
+    """
     if trials[0].Y.shape[1] < 2:
         return {}
-    values = []
+    values, first = [], []
     for trial, done in zip(trials, tested):
         known = (trial.Y >= 0) & ~np.isnan(done.scores)
         if trial.split.judged is not None:
             known &= trial.split.judged
         values.append(pooled_auroc(trial.Y == 1, done.scores, known))
-    value = mean_defined(np.array(values))
-    return {"auroc": None if np.isnan(value) else float(value), "note": POOLED_IS_MISLEADING}
+        alone = np.ones((len(trial.Y), 1))
+        first.append([top_k_accuracy(trial.Y, done.probabilities, alone, k)[0] for k in (1, 3)])
+    auroc, (top_1, top_3) = mean_defined(np.array(values)), mean_defined(np.array(first))
+    found = {"auroc": auroc, "top_1_accuracy": top_1, "top_3_accuracy": top_3}
+    shown = {name: None if np.isnan(value) else float(value) for name, value in found.items()}
+    return shown | {"note": POOLED_IS_MISLEADING}
 
 
 def undefined_classes(split: str, data: Receptors, trials: list[Trial], tested: list[Tested]) -> list[str]:

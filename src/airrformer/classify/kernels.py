@@ -402,7 +402,7 @@ class DistanceSVC(_ByDistance):
         background=0.0,
         controls=0.0,
         class_weight=None,
-        exact=4000,
+        exact=6000,
         landmarks=1000,
         random_state=0,
     ):
@@ -573,7 +573,7 @@ class DensityStack(_ByDistance):
             if single:
                 everyone = _log_odds(sums, weights, copies, 1.0, 1.0)
                 parts = [_log_mean(part, n) for part, n in zip(np.split(sums, 4, axis=1), counts)]
-                features += [*parts, _best_other(everyone)]
+                features += [*parts, best_other(everyone)]
         return np.stack(features, axis=2)
 
     def _scores(self, queries: References) -> np.ndarray:
@@ -596,7 +596,7 @@ def _is_possible(metric: LoopDistance, references: Encoded) -> bool:
         return False
 
 
-def _best_other(scores: np.ndarray) -> np.ndarray:
+def best_other(scores: np.ndarray) -> np.ndarray:
     """The largest score among the other classes, (m, K); 0 where there is no other."""
     if scores.shape[1] == 1:
         return np.zeros_like(scores)

@@ -50,7 +50,8 @@ class Task:
     """What is to be fitted: a classifier's settings, and how its scores become decisions and probabilities.
 
     letters: how letters become vectors for a classifier that needs them; ``None`` where X is vectors.
-    members: for a stack, the task of each and the name of what it reads among the views of X.
+    members, rivals: for a stack, the task of each and the name of what it reads among the views of X; and whether
+        the best other class is weighed, too.
     """
 
     settings: Classifier
@@ -58,6 +59,7 @@ class Task:
     calibration: str = "none"
     letters: LettersEncoder | None = None
     members: tuple[tuple[str, Task], ...] = ()
+    rivals: bool = False
     regression: bool = False
 
     @property
@@ -78,6 +80,7 @@ def task_of(config: Config, target: Target) -> Task:
         config.evaluation.calibration,
         encoder if isinstance(encoder, LettersEncoder) else None,
         members,
+        getattr(settings, "rivals", False),
         config.datasets[target.dataset].task == "regression",
     )
 
@@ -221,7 +224,7 @@ def _fit_stack(task: Task, X: Mapping, Y: np.ndarray, inner_folds: np.ndarray):
         chosen[f"{i + 1}: {member.settings.kind} on {view}"] = tuned.point
         if trained.any():
             members.append(_fit_point(member, tuned.point, X[view], Y[:, trained]))
-    stack = Stack([view for view, _ in task.members], regression=task.regression)
+    stack = Stack([view for view, _ in task.members], task.regression, task.rivals)
     out_of_fold = np.stack(columns)  # (members, n, K)
     # the weighing, too, is judged on receptors that it was not fitted on
     scores = np.full(Y.shape, np.nan)

@@ -15,6 +15,7 @@ from airrformer.receptors.loops import LOOPS, LoopDistance, chains_of, encode, l
 
 NEAREST = 3  # training receptors named beside each prediction
 USUAL = 0.99  # of the training receptors have another one within this distance, or a CDR3 of this range of lengths
+_MOSTLY = 0.5  # a part that more training receptors have is missed where it is not known
 _SAMPLE = 2000  # training receptors looked at to know what is usual
 _EDITS = LoopDistance(cost="edit", weights=(1.0, 1.0, 1.0), trim=False)
 
@@ -89,8 +90,16 @@ def _nearest(letters: pd.DataFrame, known: pd.DataFrame, k: int, own: np.ndarray
 
 
 def _warnings(letters: pd.DataFrame, training: Training) -> list[list[str]]:
-    """Of each receptor: genes that no training receptor has, CDR3s longer or shorter than theirs."""
+    """Of each receptor: parts that are missing here and were known in training, genes and lengths new to it."""
     found: list[list[str]] = [[] for _ in range(len(letters))]
+    for name in training.letters:
+        share = float((training.letters[name] != "").mean())
+        if share > _MOSTLY:
+            chain, part = name.rsplit("_", 1)
+            what = f"{part.upper()} gene" if part in ("v", "j") else part.upper()
+            for row, text in enumerate(letters[name]):
+                if not text:
+                    found[row].append(f"the {chain} {what} is not known; in training it was for {share:.0%}")
     for chain in chains_of(training.letters):
         for part in ("v", "j"):
             known = set(training.letters[f"{chain}_{part}"]) - {""}

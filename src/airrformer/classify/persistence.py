@@ -30,7 +30,7 @@ from airrformer.classify.models import Fitted
 from airrformer.classify.novelty import Training
 from airrformer.classify.residues import ResidueCNN
 from airrformer.classify.stacking import Stack
-from airrformer.config import PLAIN_KINDS, Config, Target
+from airrformer.config import PLAIN_KINDS, Config, Target, load_config
 from airrformer.core.weights import sha256
 from airrformer.errors import UserError
 from airrformer.paths import Results, replacing, write_json
@@ -41,6 +41,7 @@ from airrformer.receptors.tables import write_table
 # All that a saved classifier may hold beyond numbers and text. Fixed here: what a file asks for is never consulted.
 TRUSTED_TYPES: tuple[str, ...] = (
     "airrformer.classify.families.PerClass",
+    "airrformer.classify.kernels.DensityStack",
     "airrformer.classify.kernels.DistanceNeighbors",
     "airrformer.classify.kernels.DistanceSVC",
     "airrformer.classify.kernels.KernelDensityRatio",
@@ -64,7 +65,10 @@ TRUSTED_TYPES: tuple[str, ...] = (
 )
 
 # Of config.json: what predict stands on.
-_KEYS = {"config", "target", "results", "encoders", "classes", "n_features", "feature_names_sha256", "calibration"}
+_KEYS = {
+    *("config", "target", "results", "encoders", "task", "classes", "trained", "calibration", "usual_edits"),
+    *("n_features", "feature_names_sha256", "n_receptors", "receptor_ids_sha256"),
+}
 
 
 def _skops():
@@ -166,7 +170,8 @@ def load_model(folder: str | Path) -> Saved:
             raise ValueError("it was not written by `airrformer classify` of this version")
         estimator = _skops().load(folder / "estimator.skops", trusted=list(TRUSTED_TYPES))
         table = pd.read_parquet(folder / "training.parquet")
-        training = Training.from_table(table, description["usual_edits"])
+        training = Training.from_table(table, float(description["usual_edits"]))
+        _check_whole(description, training)
     except OSError as error:
         raise UserError(
             f"{error.filename or folder}: cannot read the model: {error.strerror}; give the folder model/ that "
@@ -178,6 +183,24 @@ def load_model(folder: str | Path) -> Saved:
     if not isinstance(estimator, Pipeline | PerClass | Stack | ByDistance | ResidueCNN):
         raise UserError(f"{folder / 'estimator.skops'}: holds a {type(estimator).__name__}, not a classifier")
     return Saved(estimator, description, training)
+
+
+def _check_whole(description: dict, training: Training) -> None:
+    """Raises ``ValueError`` where the parts of a saved classifier are not of one another."""
+    if hash_names(training.ids) != description["receptor_ids_sha256"]:
+        raise ValueError("training.parquet does not hold the receptors that it was trained on")
+    for calibration in description["calibration"]:
+        Calibrator.from_dict(calibration).apply(np.array([0.5]))
+    classes = len(description["classes"])
+    calibrations = classes if description["task"] == "classification" else 0
+    if len(description["trained"]) != classes or len(description["calibration"]) != calibrations:
+        raise ValueError("config.json names another number of classes than it calibrates")
+    config, target = load_config(description["config"]), Target(**description["target"])
+    sections = (config.datasets, config.encoders, config.poolings, config.classifiers)
+    if not all(name in section for name, section in zip(target, sections)):
+        raise ValueError(f"config.json does not say what {'/'.join(target)} is")
+    if description["task"] != config.datasets[target.dataset].task:
+        raise ValueError(f"config.json calls its task {description['task']!r}")
 
 
 def check_encoders(description: dict, folder: str | Path) -> Results:

@@ -39,6 +39,8 @@ def predict(model_dir: str | Path, input: str | Path, output: str | Path, device
     results = check_encoders(description, model_dir)
     dataset = config.datasets[target.dataset]
     parsed = parse_input(input, dataset)
+    for note in parsed.notes:  # such as another locus or species than the dataset's
+        logger.warning("%s", note)
 
     letters = receptor_letters(parsed.receptor_ids, parsed.chains, dataset.chains)
     views, names = {}, []

@@ -94,8 +94,26 @@ class DensityRatioClassifier(Tuned):
     distance: SequenceDistance = Field(SequenceDistance(), description="of letters; vectors are compared by Euclid")
     form: Literal["exponential", "gaussian"] = Field("exponential", description="of the kernel")
     background: Weight = Field(
-        0, description="how much a receptor that is unknown for a class weighs among its negatives; 0 leaves it out"
+        0,
+        description="how much a receptor that is unknown for a class, and of another, weighs among its negatives",
     )
+    controls: Weight = Field(0, description="the same for a receptor that is unknown for a class, and of none")
+
+
+class DensityStackGrid(Strict):
+    """`kind: density_stack`"""
+
+    C: Annotated[list[Positive], Grid] = Field([0.1], description="inverse strengths of the L2 penalty to choose from")
+
+
+class DensityStackClassifier(Tuned):
+    """Density ratios by several distances (each chain, each CDR3, the genes), weighed by one logistic regression."""
+
+    kind: Literal["density_stack"]
+    grid: DensityStackGrid = Field(DensityStackGrid(), description="what to choose from")
+    distance: SequenceDistance = Field(SequenceDistance(), description="of letters; vectors are compared by Euclid")
+    background: Weight = Field(1, description="as in density_ratio")
+    controls: Weight = Field(0.3, description="as in density_ratio")
 
 
 class DistanceSvmGrid(Strict):
@@ -116,8 +134,9 @@ class DistanceSvmClassifier(Tuned):
     distance: SequenceDistance = Field(SequenceDistance(), description="of letters; vectors are compared by Euclid")
     form: Literal["exponential", "gaussian"] = Field("exponential", description="of the kernel")
     background: Weight = Field(
-        0, description="the weight of receptors that are unknown for a class, as its negatives; 0 leaves them out"
+        0, description="the weight of receptors that are unknown for a class, and of another, as its negatives"
     )
+    controls: Weight = Field(0, description="the same for receptors that are unknown for a class, and of none")
 
 
 class LinearSvmGrid(Strict):
@@ -259,12 +278,16 @@ class StackClassifier(Strict):
     reads: ClassVar[tuple[str, ...]] = ("vectors", "letters")
     kind: Literal["stack"]
     members: Annotated[list[Member], Field(min_length=2)] = Field(description="what is weighed; see below")
+    rivals: bool = Field(
+        False, description="also weigh how well the best other class claims the receptor, by each member's scores"
+    )
 
 
 Classifier = Annotated[
     LogisticRegressionClassifier
     | NearestNeighborsClassifier
     | DensityRatioClassifier
+    | DensityStackClassifier
     | DistanceSvmClassifier
     | LinearSvmClassifier
     | RbfSvmClassifier

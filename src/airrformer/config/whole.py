@@ -25,6 +25,7 @@ from airrformer.config.encoders import (
     PublishedEncoder,
 )
 from airrformer.config.evaluation import Evaluation
+from airrformer.core.alphabet import AMINO_ACIDS
 from airrformer.core.config import FAMILIES
 from airrformer.errors import UserError
 
@@ -264,7 +265,14 @@ class Config(Strict):
             for chain in dataset.chains:
                 if (chain in ("heavy", "light")) != (dataset.receptor == "antibody"):
                     lines.append(f"datasets.{name}.chains: {chain} is no chain of {_article(dataset.receptor)}")
-            for group in TAKEN & set(dataset.groups):
+            for chain, residues in (dataset.parent or {}).items():
+                if chain not in dataset.chains:
+                    lines.append(
+                        f"datasets.{name}.parent.{chain}: no chain of the dataset; it has {', '.join(dataset.chains)}"
+                    )
+                if not residues or set(residues) - set(AMINO_ACIDS):
+                    lines.append(f"datasets.{name}.parent.{chain}: {residues!r} are not residues")
+            for group in sorted(TAKEN & set(dataset.groups)):
                 lines.append(f"datasets.{name}.groups.{group}: this name is taken; give the group another one")
             if dataset.groups and dataset.labels is None:
                 lines.append(f"datasets.{name}.groups: groups are columns of the labels table; add labels")
