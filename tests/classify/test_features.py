@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from airrformer.classify.features import name_classes, read_inputs, read_labelled
+from airrformer.config import load_config
 from airrformer.embed.store import Features, write_features
 from airrformer.errors import UserError
 from airrformer.receptors.tables import read_receptors, write_table
@@ -44,3 +45,11 @@ def test_class_names():
     assert name_classes([["1"], ["0"]], None) == ["1"]
     assert name_classes([["1"], ["-1"]], None) == ["1"]
     assert name_classes([["2"], ["1"], ["0"]], None) == ["0", "1", "2"]
+
+
+def test_a_background_that_is_not_there_is_an_error(make_study):
+    study = study_of(make_study, [["A"], ["B"], ["A"]])
+    values = study.config.model_dump(mode="json")
+    values["datasets"]["toy"]["negatives"] = {"methods": ["background"]}
+    with pytest.raises(UserError, match="the background is receptors without any label, and there is none"):
+        read_labelled(load_config(values), "toy", study.results)

@@ -66,6 +66,14 @@ def read_labelled(config: Config, dataset_name: str, results: Results) -> Recept
     regression = dataset.task == "regression"
     if not (used.any() if regression else chosen["label"].map(bool).any()):
         raise UserError(f"{results.receptors(dataset_name)}: no receptor has a label; see datasets.*.labels")
+    told = (
+        [bool(a or b) for a, b in zip(class_lists(chosen), class_lists(chosen, "not_label"))] if not regression else []
+    )
+    if "background" in (dataset.negatives.methods or []) and all(told):
+        raise UserError(
+            f"datasets.{dataset_name}.negatives: the background is receptors without any label, and there is none in "
+            f"{results.receptors(dataset_name)}; leave background out, or add such receptors"
+        )
     if config.evaluation.shuffle_labels:
         chosen = _shuffled(chosen, config.seed)
     chains = read_chains(results.chains(dataset_name))
