@@ -66,10 +66,7 @@ def read_labelled(config: Config, dataset_name: str, results: Results) -> Recept
     regression = dataset.task == "regression"
     if not (used.any() if regression else chosen["label"].map(bool).any()):
         raise UserError(f"{results.receptors(dataset_name)}: no receptor has a label; see datasets.*.labels")
-    told = (
-        [bool(a or b) for a, b in zip(class_lists(chosen), class_lists(chosen, "not_label"))] if not regression else []
-    )
-    if "background" in (dataset.negatives.methods or []) and all(told):
+    if not regression and "background" in (dataset.negatives.methods or []) and _all_labelled(chosen):
         raise UserError(
             f"datasets.{dataset_name}.negatives: the background is receptors without any label, and there is none in "
             f"{results.receptors(dataset_name)}; leave background out, or add such receptors"
@@ -86,6 +83,12 @@ def read_labelled(config: Config, dataset_name: str, results: Results) -> Recept
         lists = [[*is_one, *is_none] for is_one, is_none in zip(class_lists(chosen), class_lists(chosen, "not_label"))]
         classes, numbers = name_classes(lists, dataset.labels.classes if dataset.labels else None), None
     return Receptors(chosen, chains, classes, dataset.negatives, numbers, same, int((~used).sum()))
+
+
+def _all_labelled(receptors: pd.DataFrame) -> bool:
+    return all(
+        is_one or is_none for is_one, is_none in zip(class_lists(receptors), class_lists(receptors, "not_label"))
+    )
 
 
 def _shuffled(receptors: pd.DataFrame, seed: int) -> pd.DataFrame:
