@@ -32,7 +32,6 @@ from airrformer.config.classifiers import (
 )
 from airrformer.config.encoders import MeanPooling
 from airrformer.paths import Results, write_json
-from airrformer.receptors.loops import receptor_letters
 from airrformer.receptors.tables import read_chains, write_table
 
 logger = logging.getLogger(__name__)
@@ -87,7 +86,7 @@ def make_baselines(config: Config, dataset: str, results: Results, output: str |
             found[baseline.name] = {"kind": baseline.kind, "what": baseline.what} | metrics
             tables.append(predictions.assign(baseline=baseline.name))
         data = study.data
-        Y, _ = data.labels(np.zeros(len(data.ids), dtype=np.int64), config.seed)
+        Y = data.all_labels(config.seed)
         metrics = {
             "version": 1,
             "dataset": dataset,
@@ -119,7 +118,7 @@ def _corpora(study: Study, results: Results) -> dict[str, dict]:
 
 
 def _letters(study: Study) -> pd.DataFrame:
-    return receptor_letters(study.data.ids, study.data.chains, study.config.datasets[study.name].chains)
+    return study.letters
 
 
 def _nothing(study: Study) -> np.ndarray:
@@ -127,18 +126,18 @@ def _nothing(study: Study) -> np.ndarray:
 
 
 def _genes(study: Study) -> sparse.csr_array:
-    letters = _letters(study)
+    letters = study.letters
     return _one_hot(letters[[column for column in letters if column.endswith(("_v", "_j"))]])
 
 
 def _lengths(study: Study) -> sparse.csr_array:
-    letters = _letters(study)
+    letters = study.letters
     return _one_hot(letters[[column for column in letters if column.endswith("_cdr3")]].map(len).astype(str))
 
 
 def _presence(study: Study) -> np.ndarray:
     """Which parts are there: of each chain its sequence, CDRs and genes."""
-    return (_letters(study) != "").to_numpy(dtype=np.float64)
+    return (study.letters != "").to_numpy(dtype=np.float64)
 
 
 def _frequency(study: Study) -> np.ndarray:

@@ -5,8 +5,6 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
-import numpy as np
-
 from airrformer import __version__
 from airrformer.classify.features import Receptors
 from airrformer.classify.persistence import encoders_of, hash_names
@@ -64,7 +62,7 @@ def _learned(config: Config, target: Target, metrics: dict, data: Receptors) -> 
     ]
     if metrics["task"] == "regression":
         return lines
-    Y, _ = data.labels(np.zeros(len(data.ids), dtype=np.int64), config.seed)
+    Y = data.all_labels(config.seed)
     rows = zip(data.classes, (Y == 1).sum(axis=0), (Y == 0).sum(axis=0), (Y == -1).sum(axis=0))
     lines += ["| class | receptors | not of it | unknown |", "| --- | --- | --- | --- |"]
     lines += [f"| {name} | {of} | {not_of} | {unknown} |" for name, of, not_of, unknown in rows]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from importlib.metadata import version
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from airrformer.classify.persistence import save_model
 from airrformer.config import STRICTEST_FIRST, Config, Target
 from airrformer.errors import UserError
 from airrformer.paths import Results, write_json
+from airrformer.receptors.loops import receptor_letters
 from airrformer.receptors.splits import CannotSplit, class_lists, group_name, missing_groups
 from airrformer.receptors.tables import write_table
 
@@ -45,6 +46,20 @@ class Study:
     skipped: dict[str, str]
     left_out: list[dict]
     weights: np.ndarray
+
+    @cached_property
+    def leakage(self) -> dict[str, dict[str, int]]:
+        """By split, how many test receptors have their like in training: the same for every model."""
+        data = self.data
+        return {
+            split: leakage_table(data.receptors, data.chains, [trial.split for trial in trials])
+            for split, trials in self.trials.items()
+        }
+
+    @cached_property
+    def letters(self) -> pd.DataFrame:
+        """The receptors' CDRs, genes and sequences as text."""
+        return receptor_letters(self.data.ids, self.data.chains, self.config.datasets[self.name].chains)
 
     @property
     def strictest(self) -> str:
@@ -79,7 +94,7 @@ def _leave_out_small_classes(data: Receptors, evaluation) -> tuple[Receptors, li
     if data.numbers is not None:
         return data, []
     least, folds = max(2 * evaluation.folds, evaluation.min_class or 0), evaluation.folds
-    Y, _ = data.labels(np.zeros(len(data.ids), dtype=np.int64), 0)
+    Y = data.all_labels(0)
     left_out, kept = [], []
     for name, y in zip(data.classes, Y.T):
         positives, negatives = int((y == 1).sum()), int((y == 0).sum())
@@ -131,7 +146,7 @@ def assess(study: Study, task: Task, inputs: Inputs, name: str) -> tuple[dict, p
             "n_groups": len(set(made.groups)) if split in ("cluster", "group") else None,
             "group": {"group": group_name(dataset, evaluation), "given": evaluation.given}.get(split),
             "notes": list(made.notes),
-            "leakage": leakage_table(data.receptors, data.chains, [trial.split for trial in trials]),
+            "leakage": study.leakage[split],
             **judged,
             "chosen": [point for done in tested for point in done.chosen],
         }

@@ -78,6 +78,15 @@ class PerClass(BaseEstimator):
         return np.stack([estimator.predict_proba(X)[:, 1] for estimator in self.estimators_], axis=1)
 
 
+def _one_by_one(estimator: Callable[..., BaseEstimator]) -> Callable[..., np.ndarray]:
+    """``grid_scores`` of a family whose points share no work: each is built by ``estimator``, fitted and asked."""
+
+    def scores(settings, grid: list[dict], X, Y, X_test, seed: int) -> np.ndarray:
+        return np.stack([estimator(settings, point, X, seed).fit(X, Y).predict_proba(X_test) for point in grid])
+
+    return scores
+
+
 def scaler(X) -> StandardScaler | MaxAbsScaler:
     """Each feature in units of its spread; sparse features in units of their largest value."""
     # centring would fill a sparse matrix
@@ -85,10 +94,6 @@ def scaler(X) -> StandardScaler | MaxAbsScaler:
 
 
 # ------------------------------------------------------------------------------------------------ logistic regression
-
-
-def _logistic_grid(settings: LogisticRegressionClassifier) -> list[dict]:
-    return [{"C": C} for C in sorted(set(settings.grid.C))]
 
 
 def _logistic(settings: LogisticRegressionClassifier, point: dict, X, seed: int) -> Pipeline:
@@ -130,11 +135,6 @@ def _density_stack(settings: DensityStackClassifier, point: dict, X, seed: int) 
     return DensityStack(**point, **weights, **_compared(settings, X))
 
 
-def _density_stack_scores(settings: DensityStackClassifier, grid: list[dict], X, Y, X_test, seed: int) -> np.ndarray:
-    fitted = (_density_stack(settings, point, X, seed).fit(X, Y) for point in grid)
-    return np.stack([model.predict_proba(X_test) for model in fitted])
-
-
 def _by_distance(cautious: tuple[str, ...], parameters: Callable, estimator: type, scores: Callable) -> Family:
     """A family of kernels.py: it shares the distances between the points of a grid."""
     return Family(
@@ -167,10 +167,7 @@ def _on_vectors(kind: str, cautious: tuple[str, ...], parameters: Callable) -> F
         each = PerClass(KINDS[kind].build(random_state=seed, **parameters(settings, point)))
         return Pipeline([("scale", scaler(X)), ("classify", each)]) if KINDS[kind].scaled else each
 
-    def scores(settings, grid: list[dict], X, Y, X_test, seed: int) -> np.ndarray:
-        return np.stack([estimator(settings, point, X, seed).fit(X, Y).predict_proba(X_test) for point in grid])
-
-    return Family(lambda settings: _product(settings.grid, cautious), estimator, scores)
+    return Family(lambda settings: _product(settings.grid, cautious), estimator, _one_by_one(estimator))
 
 
 def _as_it_is(settings, point: dict) -> dict:
@@ -196,21 +193,23 @@ def _mlp(settings: MlpClassifier, point: dict) -> dict:
 
 
 def _cnn(settings: CnnClassifier, point: dict, X, seed: int) -> ResidueCNN:
-    return ResidueCNN(channels=point["channels"], n_models=settings.models, random_state=seed)
+    return ResidueCNN(**point, n_models=settings.models, random_state=seed)
 
 
-def _cnn_scores(settings: CnnClassifier, grid: list[dict], X, Y, X_test, seed: int) -> np.ndarray:
-    # one network tells good settings from bad ones about as well as the average of several
-    models = ResidueCNN(n_models=1, random_state=seed)
-    return np.stack([models.set_params(**point).fit(X, Y).predict_proba(X_test) for point in grid])
+def _one_network(settings: CnnClassifier, point: dict, X, seed: int) -> ResidueCNN:
+    # it tells good settings from bad ones about as well as the average of several
+    return ResidueCNN(**point, n_models=1, random_state=seed)
 
 
 FAMILIES: dict[str, Family] = {
-    "logistic_regression": Family(_logistic_grid, _logistic, _logistic_scores),
+    "logistic_regression": Family(lambda settings: _product(settings.grid, ("C",)), _logistic, _logistic_scores),
     "k_nearest_neighbors": _by_distance(("n_neighbors+",), _neighbors, DistanceNeighbors, neighbor_scores),
     "density_ratio": _by_distance(("bandwidth+",), _kernel, KernelDensityRatio, density_ratio_scores),
     "density_stack": Family(
-        lambda settings: _product(settings.grid, ("C",)), _density_stack, _density_stack_scores, reads_letters=True
+        lambda settings: _product(settings.grid, ("C",)),
+        _density_stack,
+        _one_by_one(_density_stack),
+        reads_letters=True,
     ),
     "distance_svm": _by_distance(("bandwidth+", "C"), _kernel, DistanceSVC, svc_scores),
     "linear_svm": _on_vectors("linear_svm", ("C",), _as_it_is),
@@ -218,7 +217,9 @@ FAMILIES: dict[str, Family] = {
     "random_forest": _on_vectors("random_forest", ("min_samples_leaf+",), _forest),
     "gradient_boosting": _on_vectors("gradient_boosting", ("trees", "leaves"), _boosting),
     "mlp": _on_vectors("mlp", ("alpha+",), _mlp),
-    "cnn": Family(lambda settings: _product(settings.grid, ("channels",)), _cnn, _cnn_scores, reads_letters=True),
+    "cnn": Family(
+        lambda settings: _product(settings.grid, ("channels",)), _cnn, _one_by_one(_one_network), reads_letters=True
+    ),
 }
 
 

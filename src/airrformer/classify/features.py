@@ -47,6 +47,10 @@ class Receptors:
     def ids(self) -> list[str]:
         return self.receptors["receptor_id"].tolist()
 
+    def all_labels(self, seed: int) -> np.ndarray:
+        """Y where all receptors are of one fold: what is known of the whole dataset."""
+        return self.labels(np.zeros(len(self.ids), dtype=np.int64), seed)[0]
+
     def labels(self, folds: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """Y, int8 (n, K): 1, 0 or -1 (unknown), and by which method each negative came, uint8 (n, K).
 
@@ -135,11 +139,7 @@ def read_inputs(config: Config, target: Target, results: Results, data: Receptor
         return _rows(path, ids)
 
     def together(views: list[View]) -> View | dict[str, View]:
-        return (
-            views[0]
-            if len(views) == 1 and not config.is_stack(target)
-            else dict(zip(map(view_name, embeddings), views))
-        )
+        return dict(zip(map(view_name, embeddings), views)) if config.is_stack(target) else views[0]
 
     whole, names = zip(*(view(embedding, results.features(*embedding)) for embedding in embeddings))
     by_fold = [getattr(config.encoders[e.encoder], "corpus", None) == TRAIN_FOLDS for e in embeddings]

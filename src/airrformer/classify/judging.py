@@ -72,7 +72,7 @@ def make_trials(split: str, data: Receptors, dataset: Dataset, evaluation: Evalu
     """A trial for each seed. Raises ``CannotSplit``."""
     trials = []
     for seed in evaluation.seeds:
-        Y, _ = data.labels(np.zeros(len(data.ids), dtype=np.int64), seed)
+        Y = data.all_labels(seed)
         made = make_split(split, data.receptors, data.chains, dataset, evaluation, seed, Y)
         trials.append(Trial(seed, made, *data.labels(made.folds, seed)))
     return trials
@@ -102,7 +102,7 @@ def run(task: Task, trial: Trial, view_of_fold: Callable[[int], object]) -> Test
 
 def fit_on_all(task: Task, data: Receptors, split: Split, X) -> Fitted:
     """The model that is kept: tuned by the groups of one split, fitted on all receptors."""
-    Y, _ = data.labels(np.zeros(len(data.ids), dtype=np.int64), task.seed)
+    Y = data.all_labels(task.seed)
     return fit(task, X, Y, inner_folds(split.groups, Y, "final"))
 
 

@@ -179,7 +179,7 @@ def _kernel_sums(
 # ------------------------------------------------------------------------------------------------------- estimators
 
 
-class _ByDistance(ClassifierMixin, BaseEstimator):
+class ByDistance(ClassifierMixin, BaseEstimator):
     """What the three have in common: how X and labels are read and kept, and how scores become classes."""
 
     def __sklearn_tags__(self):
@@ -281,7 +281,7 @@ def _scaling(X) -> tuple[np.ndarray, np.ndarray]:
     return mean, np.where(scale > 1e-12 * np.maximum(1, np.abs(mean)), scale, 1.0)
 
 
-class KernelDensityRatio(_ByDistance):
+class KernelDensityRatio(ByDistance):
     """How much denser the positives lie around a receptor than the negatives: log mean kernel less log mean kernel.
 
     The log odds are this ratio plus the log of positives to negatives in training; ``bandwidth`` and ``form`` decide
@@ -378,7 +378,7 @@ def _log_mean(sums: np.ndarray, counts: np.ndarray) -> np.ndarray:
     return np.log(sums + _LEAST) - np.log(np.maximum(counts, _LEAST))
 
 
-class DistanceSVC(_ByDistance):
+class DistanceSVC(ByDistance):
     """Support vector machines with the kernel of a distance, one a class.
 
     Beyond ``exact`` receptors the kernel is approximated by ``landmarks`` of them, drawn by ``random_state``
@@ -499,7 +499,7 @@ def _inverse_root(kernel: np.ndarray) -> np.ndarray:
     return vectors[:, kept] / np.sqrt(values[kept])
 
 
-class DensityStack(_ByDistance):
+class DensityStack(ByDistance):
     """One logistic regression over log densities, shared by all classes: a stack of density ratios without folds.
 
     It sees of a receptor and a class the log odds of ``KernelDensityRatio`` in several views (all chains together at
@@ -605,7 +605,7 @@ def best_other(scores: np.ndarray) -> np.ndarray:
     return np.where(np.arange(scores.shape[1]) == order[:, [-1]], second, best)
 
 
-class DistanceNeighbors(_ByDistance):
+class DistanceNeighbors(ByDistance):
     """The share of positives among the nearest training receptors of which the class is known, weighted by closeness.
 
     Weights are 1 / distance; where there are receptors at distance 0, they alone count.
@@ -730,7 +730,7 @@ def _kernel_key(point: dict) -> tuple:
     return _metric(point["metric"], point["options"]), point["bandwidth"], point["form"]
 
 
-def _read(estimator: type[_ByDistance], X, Y, X_test, points) -> tuple[list[dict], References, References, np.ndarray]:
+def _read(estimator: type[ByDistance], X, Y, X_test, points) -> tuple[list[dict], References, References, np.ndarray]:
     """Points with all parameters, and the data as ``fit`` and ``predict`` would read them."""
     points = [estimator(**point).get_params() for point in points]
     metrics = {point["metric"] for point in points}

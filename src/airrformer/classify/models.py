@@ -105,10 +105,14 @@ class Fitted:
     regression: bool = False
 
     def scores(self, X) -> np.ndarray:
-        """Score of each class, float64 (m, K), higher is more likely; NaN for classes that could not be trained."""
+        """Score of each class, float64 (m, K), higher is more likely; NaN for classes that could not be trained.
+
+        In regression the predicted numbers, (m, 1).
+        """
         scores = np.full((row_count(X), len(self.trained)), np.nan)
         if self.estimator is not None and len(scores):
-            scores[:, self.trained] = predictions(self.estimator, X, self.regression)
+            found = self.estimator.predict(X)[:, None] if self.regression else self.estimator.predict_proba(X)
+            scores[:, self.trained] = found
         return scores
 
     def decide(self, scores: np.ndarray) -> np.ndarray:
@@ -116,22 +120,11 @@ class Fitted:
         return scores >= self.thresholds
 
     def calibrate(self, scores: np.ndarray) -> np.ndarray:
-        """Probabilities (m, K) from scores (m, K)."""
-        return calibrated(self.calibrators, scores)
-
-
-def predictions(estimator: BaseEstimator, X, regression: bool = False) -> np.ndarray:
-    """P(positive) of each class that it learnt, float64 (m, K), or the predicted numbers (m, 1)."""
-    return estimator.predict(X)[:, None] if regression else estimator.predict_proba(X)
-
-
-def calibrated(calibrators: tuple[Calibrator, ...], scores: np.ndarray) -> np.ndarray:
-    """Each column of scores (m, K) through its calibrator; NaN stays."""
-    probabilities = scores.astype(np.float64, copy=True)
-    for k, calibrator in enumerate(calibrators):
-        known = ~np.isnan(scores[:, k])
-        probabilities[known, k] = calibrator.apply(scores[known, k])
-    return probabilities
+        """Probabilities (m, K) from scores (m, K); NaN stays. Numbers, which have no calibrators, stay as they are."""
+        probabilities = scores.astype(np.float64, copy=True)
+        for k, calibrator in enumerate(self.calibrators):
+            probabilities[:, k] = calibrator.apply(scores[:, k])
+        return probabilities
 
 
 def fit(task: Task, X, Y: np.ndarray, inner_folds: np.ndarray) -> Fitted:

@@ -25,7 +25,7 @@ from airrformer import __version__
 from airrformer.classify.calibration import Calibrator
 from airrformer.classify.families import PerClass
 from airrformer.classify.features import Inputs, Receptors
-from airrformer.classify.kernels import _ByDistance as ByDistance
+from airrformer.classify.kernels import ByDistance
 from airrformer.classify.models import Fitted
 from airrformer.classify.novelty import Training
 from airrformer.classify.residues import ResidueCNN
@@ -146,11 +146,16 @@ def _label_texts(data: Receptors) -> list[str]:
 
 @dataclass(frozen=True)
 class Saved:
-    """A saved classifier: its estimator, what config.json says, and the receptors that it learned from."""
+    """A saved classifier: its estimator, what config.json says, and the receptors that it learned from.
+
+    config, target: the parts of the config that it stands on, and which of them it is.
+    """
 
     estimator: BaseEstimator
     description: dict
     training: Training
+    config: Config
+    target: Target
 
     def predict(self, X) -> np.ndarray:
         """Calibrated probabilities of each class, or numbers, float64 (m, K); NaN for a class that was not trained."""
@@ -171,7 +176,8 @@ def load_model(folder: str | Path) -> Saved:
         estimator = _skops().load(folder / "estimator.skops", trusted=list(TRUSTED_TYPES))
         table = pd.read_parquet(folder / "training.parquet")
         training = Training.from_table(table, float(description["usual_edits"]))
-        _check_whole(description, training)
+        config, target = load_config(description["config"]), Target(**description["target"])
+        _check_whole(description, training, config, target)
     except OSError as error:
         raise UserError(
             f"{error.filename or folder}: cannot read the model: {error.strerror}; give the folder model/ that "
@@ -182,10 +188,10 @@ def load_model(folder: str | Path) -> Saved:
         raise UserError(f"{folder}: no saved classifier of airrformer: {reason}") from None
     if not isinstance(estimator, Pipeline | PerClass | Stack | ByDistance | ResidueCNN):
         raise UserError(f"{folder / 'estimator.skops'}: holds a {type(estimator).__name__}, not a classifier")
-    return Saved(estimator, description, training)
+    return Saved(estimator, description, training, config, target)
 
 
-def _check_whole(description: dict, training: Training) -> None:
+def _check_whole(description: dict, training: Training, config: Config, target: Target) -> None:
     """Raises ``ValueError`` where the parts of a saved classifier are not of one another."""
     if hash_names(training.ids) != description["receptor_ids_sha256"]:
         raise ValueError("training.parquet does not hold the receptors that it was trained on")
@@ -195,7 +201,6 @@ def _check_whole(description: dict, training: Training) -> None:
     calibrations = classes if description["task"] == "classification" else 0
     if len(description["trained"]) != classes or len(description["calibration"]) != calibrations:
         raise ValueError("config.json names another number of classes than it calibrates")
-    config, target = load_config(description["config"]), Target(**description["target"])
     sections = (config.datasets, config.encoders, config.poolings, config.classifiers)
     if not all(name in section for name, section in zip(target, sections)):
         raise ValueError(f"config.json does not say what {'/'.join(target)} is")

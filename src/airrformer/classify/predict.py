@@ -10,7 +10,7 @@ import pandas as pd
 from airrformer.classify.features import View, prepare, view_name
 from airrformer.classify.novelty import nearest_training
 from airrformer.classify.persistence import check_encoders, hash_names, load_model
-from airrformer.config import Config, Embedding, Target, load_config
+from airrformer.config import Config, Embedding
 from airrformer.errors import UserError
 from airrformer.parse import Parsed, parse_input
 from airrformer.paths import Results, check_output
@@ -34,8 +34,7 @@ def predict(model_dir: str | Path, input: str | Path, output: str | Path, device
         check_output(output.with_name(f"{stem}.{kind}.tsv"), input) for kind in ("rejected", "nearest")
     )
     saved = load_model(model_dir)
-    description = saved.description
-    config, target = load_config(description["config"]), Target(**description["target"])
+    description, config, target = saved.description, saved.config, saved.target
     results = check_encoders(description, model_dir)
     dataset = config.datasets[target.dataset]
     parsed = parse_input(input, dataset)
