@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from airrformer.classify import classify
+from airrformer.classify.judging import inner_folds
 from airrformer.errors import UserError
 
 
@@ -187,7 +188,10 @@ def test_leakage_is_counted(make_study):
     cdr3[40:60] = ["W" + s[1:] if s[0] != "W" else "A" + s[1:] for s in cdr3[:20]]  # one edit away
     metrics = run(make_study(X, labels, cdr3=cdr3, splits=["random", "cluster"]))
     random, cluster = (metrics["splits"][split]["leakage"] for split in ("random", "cluster"))
-    assert 0 < random["exact"] <= 40 and random["exact"] < random["distance_1"] <= 60
+    assert random["exact"] == 0 and 0 < random["distance_1"] <= 60
+    assert (
+        "40 receptors are of 20 sets with the same chains; a set shares a fold." in metrics["splits"]["random"]["notes"]
+    )
     assert (cluster["exact"], cluster["distance_1"], cluster["of"]) == (0, 0, 60)
     assert metrics["splits"]["cluster"]["n_groups"] == 20
 
@@ -208,3 +212,14 @@ def test_one_and_zero_are_one_class(make_study):
     metrics = run(make_study(X, [["1"] if label == ["A"] else ["0"] for label in labels], groups))
     assert metrics["classes"] == ["1"]
     assert metrics["splits"]["random"]["macro"]["auroc"]["value"] > 0.7
+
+
+def test_inner_folds_keep_twins_together_where_groups_are_too_few():
+    Y = np.tile(np.array([[1], [0]], dtype=np.int8), (20, 1))
+    alone, twins = np.arange(40), np.arange(40) // 4
+    folds = inner_folds(["a"] * 20 + ["b"] * 20, Y, "1/0", twins)
+    assert set(folds) == {0, 1, 2} and all(len(set(four)) == 1 for four in folds.reshape(10, 4))
+    # groups are kept where there are enough of them, whoever is whose twin
+    assert all(
+        len(set(five)) == 1 for five in inner_folds([f"g{i // 5}" for i in range(40)], Y, "", alone).reshape(8, 5)
+    )

@@ -22,14 +22,14 @@ EVALUATION = Evaluation(folds=3)
 
 
 def make(n=90, seed=0):
-    """n receptors of three classes and twelve donors, in families of similar CDR3s."""
+    """n receptors of three classes and twelve donors, in families of three similar CDR3s."""
     rng = np.random.default_rng(seed)
     ids = [f"r{i}" for i in range(n)]
     classes = [["A"], ["B"], ["C"], ["A", "B"]]
     labels = [classes[i] for i in rng.choice(4, n, p=[0.5, 0.3, 0.15, 0.05])]
     receptors = pd.DataFrame({"receptor_id": ids, "label": labels, "donor": [f"d{i}" for i in rng.integers(0, 12, n)]})
     families = ["".join(rng.choice(list("ACDEFGHIKLMNPQRSTVWY"), 11)) for _ in range(n // 3)]
-    cdr3 = [families[i // 3][:5] + rng.choice(list("GS")) + families[i // 3][6:] for i in range(n)]
+    cdr3 = [families[i // 3][:5] + "GSA"[i % 3] + families[i // 3][6:] for i in range(n)]
     rows = [
         dict.fromkeys(CHAIN_COLUMNS)
         | {"receptor_id": i, "chain": "TRB", "sequence_aa": s, "cdr3_start": 0, "cdr3_end": len(s)}
@@ -302,3 +302,52 @@ def test_who_is_said_not_to_be_of_a_class_takes_part_and_so_does_the_background(
     assert (folds[20:30] == -1).all() and np.ptp(np.bincount(folds[:20], minlength=3)) <= 1
     background = DATASET.model_copy(update={"negatives": Negatives(methods=["background"])})
     assert (assign_folds("random", receptors, chains, background, EVALUATION, 1) >= 0).all()
+
+
+# --------------------------------------------------------------------------------------------- receptors that are twins
+
+
+def with_twins(receptors, chains, twins):
+    """The same receptors with the chains of some given to others: ``twins``, {receptor: of whom}."""
+    sequences = chains.set_index("receptor_id")["sequence_aa"]
+    copied = [sequences[twins.get(i, i)] for i in chains["receptor_id"]]
+    return receptors, chains.assign(sequence_aa=copied)
+
+
+@pytest.mark.parametrize("split", ["random", "class"])
+def test_receptors_with_the_same_chains_share_a_fold_and_no_other_moves(split):
+    receptors, chains = make()
+    before = folds_by_id(split, receptors, chains)
+    twins = {"r7": "r3", "r50": "r3", "r51": "r60"}
+    receptors, chains = with_twins(receptors, chains, twins)
+    after = folds_by_id(split, receptors, chains)
+    assert after["r3"] == after["r7"] == after["r50"] and after["r51"] == after["r60"]
+    moved = {i for i in before if before[i] != after[i]}
+    assert moved and moved <= {"r3", "r7", "r50", "r51", "r60"}
+    found = made(split, receptors, chains)
+    assert found.notes[-1] == "5 receptors are of 2 sets with the same chains; a set shares a fold."
+    assert found.groups[3] == found.groups[7] == found.groups[50] and found.groups[0] == "r0"
+    assert not (found.train[:, [3, 7, 50]] & (found.folds[[3, 7, 50]] == np.arange(3)[:, None])).any()
+
+
+def test_twins_are_told_by_their_chains_and_not_by_their_names():
+    receptors, chains = with_twins(*make(), {f"r{i}": f"r{i - 45}" for i in range(45, 90)})
+    # who is called what is another matter: ids are given to other receptors, all of whom have a twin
+    order = np.random.default_rng(8).permutation(90)
+    names = dict(zip(receptors["receptor_id"], [f"r{i}" for i in order]))
+    renamed = [table.assign(receptor_id=table["receptor_id"].map(names)) for table in (receptors, chains)]
+    here, there = folds_by_id("random", receptors, chains), folds_by_id("random", *renamed)
+    assert {names[i]: fold for i, fold in here.items()} == there
+    assert np.ptp(np.bincount(list(here.values()))) <= 4  # 45 pairs: 28 to 32 a fold
+
+
+def test_twins_without_others_are_fewer_than_the_folds():
+    receptors, chains = with_twins(*make(6), {"r1": "r0", "r2": "r0", "r4": "r3", "r5": "r3"})
+    with pytest.raises(CannotSplit, match="2 different receptors are fewer than the 3 folds"):
+        assign_folds("random", receptors, chains, DATASET, EVALUATION, 1)
+
+
+def test_what_is_placed_stays_and_the_rest_fills_the_other_folds():
+    placed = np.array([0, 0, 0, 1, -1, -1, -1])
+    folds = deal(list("abcdefg"), np.ones((7, 1), dtype=bool), 3, 1, placed=placed)
+    assert folds[:4].tolist() == [0, 0, 0, 1] and sorted(folds[4:].tolist()) == [1, 2, 2]

@@ -49,6 +49,7 @@ class Trial:
     split: Split
     Y: np.ndarray  # int8 (n, K), or float64 (n, 1) in regression
     method: np.ndarray  # uint8 (n, K), how each negative came to be one
+    same: np.ndarray  # int (n,), equal for receptors with the same chains
 
     def tested(self, k: int, fold: int) -> np.ndarray:
         """The receptors on which class k is judged in a fold, bool (n,)."""
@@ -74,7 +75,7 @@ def make_trials(split: str, data: Receptors, dataset: Dataset, evaluation: Evalu
     for seed in evaluation.seeds:
         Y = data.all_labels(seed)
         made = make_split(split, data.receptors, data.chains, dataset, evaluation, seed, Y)
-        trials.append(Trial(seed, made, *data.labels(made.folds, seed)))
+        trials.append(Trial(seed, made, *data.labels(made.folds, seed), data.same))
     return trials
 
 
@@ -89,7 +90,7 @@ def run(task: Task, trial: Trial, view_of_fold: Callable[[int], object]) -> Test
             continue
         X = view_of_fold(fold)
         groups = [group for group, used in zip(trial.split.groups, train) if used]
-        inner = inner_folds(groups, trial.Y[train], f"{trial.seed}/{fold}")
+        inner = inner_folds(groups, trial.Y[train], f"{trial.seed}/{fold}", trial.same[train])
         fitted = fit(task, take(X, train), trial.Y[train], inner)
         # what the file says is what is judged: scores are rounded to float32 before anything is computed from them
         scores[test] = fitted.scores(take(X, test))
@@ -103,15 +104,19 @@ def run(task: Task, trial: Trial, view_of_fold: Callable[[int], object]) -> Test
 def fit_on_all(task: Task, data: Receptors, split: Split, X) -> Fitted:
     """The model that is kept: tuned by the groups of one split, fitted on all receptors."""
     Y = data.all_labels(task.seed)
-    return fit(task, X, Y, inner_folds(split.groups, Y, "final"))
+    return fit(task, X, Y, inner_folds(split.groups, Y, "final", data.same))
 
 
-def inner_folds(groups: list[str], Y: np.ndarray, seed: str) -> np.ndarray:
-    """Folds within a training fold, int (n,), that keep the same groups together; by receptor if there are too few."""
+def inner_folds(groups: list[str], Y: np.ndarray, seed: str, same: np.ndarray) -> np.ndarray:
+    """Folds within a training fold, int (n,), that keep groups together, or if these are too few who is the same.
+
+    ``same``: int (n,), equal for receptors with the same chains.
+    """
     if len(Y) < INNER_FOLDS:
         return np.zeros(len(Y), dtype=np.int64)
     if len(set(groups)) < INNER_FOLDS:
-        groups = [f"row {row}" for row in range(len(Y))]
+        _, first, of = np.unique(same, return_index=True, return_inverse=True)
+        groups = [f"row {row}" for row in first[of]]
     membership = value_bins(Y[:, 0]) if Y.dtype != np.int8 else Y == 1
     return deal(groups, membership, INNER_FOLDS, f"inner/{seed}")
 

@@ -5,6 +5,7 @@ The same receptors with the same seed fall into the same folds however their row
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -16,7 +17,7 @@ from rapidfuzz.distance import Hamming, Levenshtein
 
 from airrformer.errors import UserError
 from airrformer.receptors.clusters import similarity_clusters
-from airrformer.receptors.distances import chain_strings, whole_chain
+from airrformer.receptors.distances import chain_names, chain_strings, whole_chain
 
 if TYPE_CHECKING:  # for the signatures alone: the config reads receptors, not the other way round
     from airrformer.config import Dataset, Evaluation
@@ -62,10 +63,10 @@ def make_split(
 ) -> Split:
     """The cross-validation named ``split`` of receptors that are all to be used (``used_receptors``).
 
-    ``random``: each receptor by itself; twins with the same chains may stand on both sides, and the leakage table
-    counts them. ``cluster``: similar receptors together (``similarity_clusters``). ``group``: all of one group together
-    (``evaluation.group``, else the dataset's first); a receptor without a value is a group of its own. In these three
-    every class, or tenth of the values, is spread over the folds as evenly as the groups allow.
+    ``random``: each receptor by itself, but those with the same chains together. ``cluster``: similar receptors
+    together (``similarity_clusters``). ``group``: all of one group together (``evaluation.group``, else the dataset's
+    first); a receptor without a value is a group of its own. In these three every class, or tenth of the values, is
+    spread over the folds as evenly as the groups allow.
 
     ``class``: leave classes out. The classes are dealt to the folds; the models of a fold never see a receptor of the
     fold's classes. A receptor is tested in its random fold. It is judged as a positive for those of its classes that
@@ -93,10 +94,15 @@ def make_split(
     if split == "given":
         return _given(receptors, dataset, evaluation)
     groups = split_groups("random" if split == "class" else split, receptors, chains, dataset, evaluation)
-    folds = deal(groups, membership(receptors), evaluation.folds, seed, split)
+    spread = membership(receptors)
+    if split in ("cluster", "group"):
+        folds = deal(groups, spread, evaluation.folds, seed, split)
+        return Split(split, folds, _all_others(folds, evaluation.folds), groups)
+    ids = receptors["receptor_id"].tolist()
+    folds, notes = _random_folds(ids, groups, spread, evaluation.folds, seed, split)
     if split == "class":
-        return _by_class(receptors["receptor_id"].tolist(), folds, evaluation.folds, groups, Y, seed)
-    return Split(split, folds, _all_others(folds, evaluation.folds), groups)
+        return _by_class(ids, folds, evaluation.folds, groups, Y, seed, notes)
+    return Split(split, folds, _all_others(folds, evaluation.folds), groups, notes=notes)
 
 
 def assign_folds(
@@ -167,7 +173,7 @@ def split_groups(
     """What must stay together: a key a receptor. Keys come from ids and values, not from the order of the rows."""
     ids = receptors["receptor_id"].tolist()
     if split == "random":
-        return ids
+        return twin_groups(ids, chains)
     if split == "cluster":
         clusters = similarity_clusters(receptors, chains, dataset.receptor, evaluation.cluster)
         return pd.Series(ids).groupby(clusters).transform("min").tolist()
@@ -178,6 +184,17 @@ def split_groups(
         raise CannotSplit(f"no group split: the receptors have no column {name}; run `airrformer parse` again")
     missing = missing_groups(receptors[name])
     return [f"receptor {i}" if gone else f"group {value}" for i, value, gone in zip(ids, receptors[name], missing)]
+
+
+def twin_groups(ids: Sequence[str], chains: pd.DataFrame) -> list[str]:
+    """A key for each receptor: its id, or where several have the same chains a hash of these, the same for all."""
+    names = chain_names(chains)
+    keys = [
+        "chains " + _hash("", "\x1f".join(f"{name}={string}" for name, string in zip(names, strings) if string)).hex()
+        for strings in chain_strings(ids, chains, names, whole_chain)
+    ]
+    counts = Counter(keys)
+    return [key if counts[key] > 1 else i for key, i in zip(keys, ids)]
 
 
 def missing_groups(values: pd.Series) -> np.ndarray:
@@ -192,7 +209,29 @@ def _all_others(folds: np.ndarray, count: int) -> np.ndarray:
     return folds != np.arange(count)[:, None]
 
 
-def _by_class(ids: list[str], folds: np.ndarray, count: int, groups: list[str], Y: np.ndarray, seed: int) -> Split:
+def _random_folds(
+    ids: list[str], groups: list[str], spread: np.ndarray, count: int, seed: int, split: str
+) -> tuple[np.ndarray, tuple[str, ...]]:
+    """Each receptor as if it were alone, then those with the same chains together; and a note of how many these are."""
+    folds = deal(ids, spread, count, seed, split)
+    twins = np.array([i != group for i, group in zip(ids, groups)], dtype=bool)
+    if not twins.any():
+        return folds, ()
+    # who has no twin stays where it was, however many twins the others have
+    folds = deal(groups, spread, count, seed, split, placed=np.where(twins, -1, folds))
+    sets = len({group for group, twin in zip(groups, twins) if twin})
+    return folds, (f"{int(twins.sum()):,} receptors are of {sets:,} sets with the same chains; a set shares a fold.",)
+
+
+def _by_class(
+    ids: list[str],
+    folds: np.ndarray,
+    count: int,
+    groups: list[str],
+    Y: np.ndarray,
+    seed: int,
+    notes: tuple[str, ...],
+) -> Split:
     K = Y.shape[1]
     if np.issubdtype(Y.dtype, np.floating):
         raise CannotSplit("no class split: the labels are numbers, not classes")
@@ -210,13 +249,13 @@ def _by_class(ids: list[str], folds: np.ndarray, count: int, groups: list[str], 
     here = held[folds]  # (n, K)
     unseen = (positive & here).any(axis=1) & ~(positive & ~here).any(axis=1)
     judged = ~here & (positive | unseen[:, None]) & here.any(axis=1, keepdims=True)
-    notes = [
+    more = [
         f"{held.sum(axis=1).max()} of {K} classes at most are kept from the models of a fold; the other classes are "
         "judged by their own receptors against those of the classes kept back."
     ]
     if empty := int((~held.any(axis=1)).sum()):
-        notes.append(f"{empty} of {count} folds keep no class back and judge nothing: there are but {K} classes.")
-    return Split("class", folds, _all_others(folds, count) & ~of_held.T, groups, judged, held, tuple(notes))
+        more.append(f"{empty} of {count} folds keep no class back and judge nothing: there are but {K} classes.")
+    return Split("class", folds, _all_others(folds, count) & ~of_held.T, groups, judged, held, (*more, *notes))
 
 
 def _by_parent(receptors: pd.DataFrame, chains: pd.DataFrame, dataset: Dataset, evaluation: Evaluation) -> Split:
@@ -302,18 +341,26 @@ def _number_first(text: str) -> tuple[bool, float, str]:
 
 
 def deal(
-    groups: Sequence[str], membership: np.ndarray, folds: int, seed: int | str, split: str = "random"
+    groups: Sequence[str],
+    membership: np.ndarray,
+    folds: int,
+    seed: int | str,
+    split: str = "random",
+    placed: np.ndarray | None = None,
 ) -> np.ndarray:
     """Whole groups to folds, int (n,): the largest first, each to the fold that has least of the group's classes.
 
     ``membership`` is bool (n, classes). A class counts by its share, so that rare classes are spread as well as
-    common ones; among equals the order is that of a hash of seed and group.
+    common ones; among equals the order is that of a hash of seed and group. ``placed``: int (n,), the fold in which
+    a receptor is already, with all of its group; -1: to be dealt.
     """
     keys, inverse = np.unique(np.asarray(groups, dtype=object).astype(str), return_inverse=True)
     if len(keys) < folds:
-        things = {"random": "receptors", "class": "receptors", "cluster": "clusters of similar receptors"}.get(
-            split, "groups"
-        )
+        things = {
+            "random": "different receptors",
+            "class": "different receptors",
+            "cluster": "clusters of similar receptors",
+        }.get(split, "groups")
         raise CannotSplit(f"no {split} split: {len(keys)} {things} are fewer than the {folds} folds")
     counts = np.zeros((len(keys), membership.shape[1]))
     np.add.at(counts, inverse, membership)
@@ -322,8 +369,14 @@ def deal(
     order = sorted(
         range(len(keys)), key=lambda g: (-round(float(shares[g].sum()), 12), -sizes[g], _hash(seed, keys[g]), keys[g])
     )
-    fold_of = np.empty(len(keys), dtype=np.int64)
+    fold_of = np.full(len(keys), -1, dtype=np.int64)
     taken, rows = np.zeros((folds, membership.shape[1])), np.zeros(folds)
+    if placed is not None:
+        fold_of[inverse] = placed
+        there = fold_of >= 0
+        np.add.at(taken, fold_of[there], shares[there])
+        np.add.at(rows, fold_of[there], sizes[there])
+        order = [g for g in order if not there[g]]
     for g in order:
         crowding = np.round(taken @ shares[g], 12)
         fold = min(range(folds), key=lambda f: (crowding[f], rows[f], f))
