@@ -7,7 +7,7 @@ from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from airrformer.classify import kernels
+from airrformer.classify import kernels, similarity
 from airrformer.classify.kernels import (
     DensityStack,
     DistanceNeighbors,
@@ -260,7 +260,7 @@ def test_sparse_vectors_are_as_good_as_dense_ones(metric):
             wanted = 1 - unit @ unit.T
         else:
             wanted = np.linalg.norm(scaled[:, None] - scaled, axis=2)
-        np.testing.assert_allclose(kernels._vector_distances(*[estimator._scaled(X)] * 2, metric), wanted, atol=1e-6)
+        np.testing.assert_allclose(similarity.vector_distances(*[estimator._scaled(X)] * 2, metric), wanted, atol=1e-6)
         assert quality(Y, scores) > 0.9
 
 

@@ -15,10 +15,12 @@ import pandas as pd
 from scipy import sparse
 from scipy.special import expit
 from sklearn.base import BaseEstimator, clone
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
+from airrformer.classify.kernel_sum import KernelSumRidge, KernelSumSVC, ViewKernel
 from airrformer.classify.kernels import (
     DensityStack,
     DistanceNeighbors,
@@ -29,7 +31,7 @@ from airrformer.classify.kernels import (
     svc_scores,
 )
 from airrformer.classify.logistic import logistic_path
-from airrformer.classify.regression import build_regressor
+from airrformer.classify.regression import build_regressor, on_scale
 from airrformer.classify.residues import ResidueCNN
 from airrformer.classify.vectors import KINDS, Densify
 from airrformer.config.classifiers import (
@@ -39,10 +41,12 @@ from airrformer.config.classifiers import (
     DensityStackClassifier,
     DistanceSvmClassifier,
     GradientBoostingClassifier,
+    KernelSumClassifier,
     LogisticRegressionClassifier,
     MlpClassifier,
     NearestNeighborsClassifier,
     RandomForestClassifier,
+    RbfSvmClassifier,
 )
 
 
@@ -130,6 +134,10 @@ def _kernel(settings: DensityRatioClassifier | DistanceSvmClassifier, point: dic
     return {**point, **fixed, **_compared(settings, X)}
 
 
+def _support(settings: DistanceSvmClassifier, point: dict, X) -> dict:
+    return _kernel(settings, point, X) | {"landmarks": settings.landmarks}
+
+
 def _density_stack(settings: DensityStackClassifier, point: dict, X, seed: int) -> DensityStack:
     weights = {"background": settings.background, "controls": settings.controls}
     return DensityStack(**point, **weights, **_compared(settings, X))
@@ -174,6 +182,10 @@ def _as_it_is(settings, point: dict) -> dict:
     return point
 
 
+def _rbf(settings: RbfSvmClassifier, point: dict) -> dict:
+    return {**point, "landmarks": settings.landmarks}
+
+
 def _forest(settings: RandomForestClassifier, point: dict) -> dict:
     return {"n_estimators": settings.trees, **point}
 
@@ -211,9 +223,9 @@ FAMILIES: dict[str, Family] = {
         _one_by_one(_density_stack),
         reads_letters=True,
     ),
-    "distance_svm": _by_distance(("bandwidth+", "C"), _kernel, DistanceSVC, svc_scores),
+    "distance_svm": _by_distance(("bandwidth+", "C"), _support, DistanceSVC, svc_scores),
     "linear_svm": _on_vectors("linear_svm", ("C",), _as_it_is),
-    "rbf_svm": _on_vectors("rbf_svm", ("gamma", "C"), _as_it_is),
+    "rbf_svm": _on_vectors("rbf_svm", ("gamma", "C"), _rbf),
     "random_forest": _on_vectors("random_forest", ("min_samples_leaf+",), _forest),
     "gradient_boosting": _on_vectors("gradient_boosting", ("trees", "leaves"), _boosting),
     "mlp": _on_vectors("mlp", ("alpha+",), _mlp),
@@ -223,7 +235,44 @@ FAMILIES: dict[str, Family] = {
 }
 
 
+# ------------------------------------------------------------------------------ a sum of kernels: kernel_sum.py
+
+
+def kernel_sum(kernels: tuple[ViewKernel, ...]) -> Family:
+    """The family of the support vector machines on the sum of these kernels."""
+
+    def estimator(settings: KernelSumClassifier, point: dict, X, seed: int) -> KernelSumSVC:
+        return KernelSumSVC(list(kernels), **point, landmarks=settings.landmarks, random_state=seed)
+
+    def scores(settings: KernelSumClassifier, grid: list[dict], X, Y, X_test, seed: int) -> np.ndarray:
+        return estimator(settings, grid[0], X, seed).grid_scores(X, Y, X_test, [point["C"] for point in grid])
+
+    return Family(lambda settings: _product(settings.grid, ("C",)), estimator, scores, reads_letters=True)
+
+
+def kernel_sum_of_numbers(kernels: tuple[ViewKernel, ...]) -> Family:
+    """The same for ridge regression."""
+
+    def estimator(settings: KernelSumClassifier, point: dict, X, seed: int) -> TransformedTargetRegressor:
+        model = KernelSumRidge(list(kernels), **point, landmarks=settings.landmarks, random_state=seed)
+        return on_scale(model, settings.numbers, next(iter(X.values())).shape[0])
+
+    return Family(
+        lambda settings: _product(settings.grid, ("C",)), estimator, _numbers_one_by_one(estimator), reads_letters=True
+    )
+
+
 # ----------------------------------------------------------------------------------------- numbers: regression.py
+
+
+def _numbers_one_by_one(estimator: Callable[..., BaseEstimator]) -> Callable[..., np.ndarray]:
+    """``grid_scores`` of regressors: each is built by ``estimator``, fitted and asked."""
+
+    def scores(settings, grid: list[dict], X, Y, X_test, seed: int) -> np.ndarray:
+        fitted = (estimator(settings, point, X, seed).fit(X, Y[:, 0]) for point in grid)
+        return np.stack([model.predict(X_test)[:, None] for model in fitted])
+
+    return scores
 
 
 def _regressor(kind: str, cautious: tuple[str, ...], parameters: Callable) -> Family:
@@ -233,11 +282,10 @@ def _regressor(kind: str, cautious: tuple[str, ...], parameters: Callable) -> Fa
         model = build_regressor(kind, random_state=seed, n_features=X.shape[1], **parameters(settings, point))
         return Pipeline([("scale", scaler(X)), ("dense", Densify()), ("regress", model)])
 
-    def scores(settings, grid: list[dict], X, Y, X_test, seed: int) -> np.ndarray:
-        fitted = (estimator(settings, point, X, seed).fit(X, Y[:, 0]) for point in grid)
-        return np.stack([model.predict(X_test)[:, None] for model in fitted])
+    def grid(settings) -> list[dict]:
+        return _product(settings.grid, cautious) if cautious else [{}]
 
-    return Family(lambda settings: _product(settings.grid, cautious) if cautious else [{}], estimator, scores)
+    return Family(grid, estimator, _numbers_one_by_one(estimator))
 
 
 REGRESSORS: dict[str, Family] = {

@@ -118,8 +118,8 @@ def name_classes(labels: list[list[str]], wanted: list[str] | None) -> list[str]
 class Inputs:
     """What a target's classifier reads of the receptors: ``whole``, or ``of_fold(split, seed, fold)``.
 
-    Both are one view, or for a stack views by the name ``<encoder>/<pooling>``. They differ with ``corpus:
-    train_folds``: each fold then has the vectors of an encoder that never saw the receptors tested in it.
+    Both are one view, or for a stack or a sum of kernels views by the name ``<encoder>/<pooling>``. They differ with
+    ``corpus: train_folds``: each fold then has the vectors of an encoder that never saw the receptors tested in it.
     feature_names: of all views, one after another.
     """
 
@@ -139,7 +139,7 @@ def read_inputs(config: Config, target: Target, results: Results, data: Receptor
         return _rows(path, ids)
 
     def together(views: list[View]) -> View | dict[str, View]:
-        return dict(zip(map(view_name, embeddings), views)) if config.is_stack(target) else views[0]
+        return dict(zip(map(view_name, embeddings), views)) if config.reads_several(target) else views[0]
 
     whole, names = zip(*(view(embedding, results.features(*embedding)) for embedding in embeddings))
     by_fold = [getattr(config.encoders[e.encoder], "corpus", None) == TRAIN_FOLDS for e in embeddings]

@@ -15,8 +15,8 @@ Letters: n training receptors, m others, K classes, G points of a grid, C column
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -30,153 +30,30 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
-from airrformer.receptors.loops import AT_ONCE, Encoded, LoopDistance, chains_of, encode, loop_blocks
+from airrformer.classify.similarity import (
+    Kernel,
+    Metric,
+    References,
+    at_bandwidth,
+    blocks_of,
+    inverse_root,
+    kernel_sums,
+    metric_of,
+    near_fill,
+    rows_of,
+    scaling,
+)
+from airrformer.receptors.loops import AT_ONCE, Encoded, LoopDistance, chains_of, encode
 
-METRICS: tuple[str, ...] = ("loops", "euclidean", "cosine")
-FORMS: tuple[str, ...] = ("exponential", "gaussian")
-_SAMPLE = 120  # rows, of which all pairs say what distance is usual
 _LEAST = 1e-30  # of a sum of kernels of which the largest is 1: nothing near
-
-Metric = LoopDistance | str
-References = Encoded | np.ndarray | sparse.csr_array
-
-
-# ---------------------------------------------------------------------------------- distances of letters and vectors
-
-
-@dataclass(frozen=True)
-class _VectorBlock:
-    table: np.ndarray  # float64 (m, n)
-
-    def distances(self, fill) -> np.ndarray:
-        return self.table
-
-
-def _metric(metric: str, options: dict | None) -> Metric:
-    if metric not in METRICS:
-        raise ValueError(f"metric is one of {', '.join(METRICS)}, not {metric!r}")
-    if metric == "loops":
-        return LoopDistance(**(options or {}))
-    if options:
-        raise ValueError(f"options are those of metric 'loops'; {metric} has none: {options}")
-    return metric
-
-
-def _blocks(queries: References, references: References, metrics: Sequence[Metric], at_once: int) -> Iterator:
-    """Rows of queries and for each metric their distances to all references, as ``LoopBlock`` or ``_VectorBlock``."""
-    if isinstance(references, Encoded):
-        yield from loop_blocks(queries, references, metrics, at_once)
-        return
-    step = max(1, at_once // (2 * max(1, references.shape[0])))
-    for start in range(0, queries.shape[0], step):
-        rows = slice(start, min(start + step, queries.shape[0]))
-        yield rows, [_VectorBlock(_vector_distances(queries[rows], references, metric)) for metric in metrics]
-
-
-def _vector_distances(A, B, metric: str) -> np.ndarray:
-    squares = [np.asarray(M.multiply(M).sum(axis=1)).ravel() if sparse.issparse(M) else (M**2).sum(1) for M in (A, B)]
-    products = A @ B.T
-    products = products.toarray() if sparse.issparse(products) else products
-    if metric == "cosine":
-        lengths = [np.where(square > 0, np.sqrt(square), 1) for square in squares]
-        return np.maximum(1 - products / (lengths[0][:, None] * lengths[1]), 0)
-    found = squares[0][:, None] + squares[1] - 2 * products
-    found[found < 1e-12 * (squares[0][:, None] + squares[1])] = 0  # the same row, but for rounding
-    return np.sqrt(found)
-
-
-def _usual(metric: Metric, references: References) -> float:
-    if isinstance(references, Encoded):
-        return metric.usual(references)
-    n = references.shape[0]
-    sample = references[np.linspace(0, n - 1, min(_SAMPLE, n)).astype(int)]
-    distances = _vector_distances(sample, sample, metric)[np.triu_indices(sample.shape[0], 1)]
-    return float(distances.mean()) or 1.0 if len(distances) else 1.0
-
-
-def _fill(metric: Metric, references: References, width: float) -> dict:
-    return metric.fill(references, width) if isinstance(references, Encoded) else {}
-
-
-def _near_fill(metric: Metric, references: References) -> dict:
-    # the mean distance would put whoever lacks a chain behind all neighbours that have it
-    return _fill(metric, references, 0.1 * _usual(metric, references))
-
-
-@dataclass(frozen=True)
-class _Kernel:
-    """exp(-d / h), or exp(-(d / h)^2 / 2): h in the units of the metric, and what missing parts cost."""
-
-    metric: Metric
-    width: float
-    form: str
-    fill: dict
-
-    def of(self, distances: np.ndarray, least: np.ndarray | None, out: np.ndarray | None = None) -> np.ndarray:
-        """(m, n); with ``least`` (m,) divided by the kernel at this distance."""
-        if self.form == "gaussian":
-            found = np.multiply(distances, distances, out=out)
-            found *= -0.5 / self.width**2
-            if least is not None:
-                found += (0.5 / self.width**2 * least**2)[:, None]
-        elif least is not None:
-            found = np.subtract(least[:, None], distances, out=out)
-            found *= 1 / self.width
-        else:
-            found = np.multiply(distances, -1 / self.width, out=out)
-        return np.exp(found, out=found)
-
-
-def _at_bandwidth(metric: Metric, bandwidth: float, references: References, form: str = "exponential") -> _Kernel:
-    width = bandwidth * _usual(metric, references)
-    return _Kernel(metric, width, form, _fill(metric, references, width))
-
-
-def _kernel(params: dict, references: References) -> _Kernel:
-    metric = _metric(params["metric"], params["options"])
-    if params["form"] not in FORMS:
-        raise ValueError(f"form is one of {', '.join(FORMS)}, not {params['form']!r}")
-    if not params["bandwidth"] > 0:
-        raise ValueError(f"bandwidth is above 0, not {params['bandwidth']!r}")
-    return _at_bandwidth(metric, params["bandwidth"], references, params["form"])
-
-
-def _kernel_sums(
-    queries: References,
-    references: References,
-    kernels: Sequence[_Kernel],
-    weights: Sequence[np.ndarray],
-    relative: bool,
-    copies: np.ndarray | None = None,
-) -> list[np.ndarray]:
-    """``kernel @ weights`` for each kernel, float64 (m, C), from weights (n, C).
-
-    relative: each row divided by its largest kernel, so that what is far from everything still has a ratio.
-    copies: int (n,) that says who is who where queries and references are the same; nobody counts itself or a copy.
-    """
-    metrics = list(dict.fromkeys(kernel.metric for kernel in kernels))
-    m = queries.n if isinstance(queries, Encoded) else queries.shape[0]
-    found = [np.zeros((m, W.shape[1])) for W in weights]
-    buffer = None
-    for rows, blocks in _blocks(queries, references, metrics, AT_ONCE // (1 + len(metrics) // 4)):
-        own = None if copies is None else copies[rows, None] == copies
-        for metric, block in zip(metrics, blocks):
-            for i, kernel in enumerate(kernels):
-                if kernel.metric != metric:
-                    continue
-                distances = block.distances(kernel.fill)
-                if own is not None:
-                    distances = np.where(own, np.float32(np.inf), distances)
-                least = distances.min(axis=1) if relative else None
-                if own is not None and relative:
-                    least[np.isinf(least)] = 0
-                if buffer is None or buffer.shape != distances.shape or buffer.dtype != distances.dtype:
-                    buffer = np.empty_like(distances)
-                found[i][rows] = kernel.of(distances, least, buffer) @ weights[i].astype(distances.dtype, copy=False)
-    return found
 
 
 # ------------------------------------------------------------------------------------------------------- estimators
+
+
+def _kernel(params: dict, references: References) -> Kernel:
+    metric = metric_of(params["metric"], params["options"])
+    return at_bandwidth(metric, params["bandwidth"], references, params["form"])
 
 
 class ByDistance(ClassifierMixin, BaseEstimator):
@@ -191,7 +68,7 @@ class ByDistance(ClassifierMixin, BaseEstimator):
     def fit(self, X, y):
         """Learn from X (n receptors) and y (n,) of two classes, or Y int8 (n, K) with 1, 0 and -1 for unknown."""
         y = _target(y)
-        if _metric(self.metric, self.options) != self.metric:
+        if metric_of(self.metric, self.options) != self.metric:
             columns = [name for name in _checked_letters(X) if not str(name).endswith("_sequence")]
             self.references_ = {str(name): np.array(X[name].tolist(), dtype=str) for name in columns}
             self.n_features_in_ = X.shape[1]
@@ -200,7 +77,7 @@ class ByDistance(ClassifierMixin, BaseEstimator):
             X, y = validate_data(
                 self, X, y, accept_sparse="csr", dtype=np.float64, multi_output=y.ndim == 2, ensure_min_samples=2
             )
-            self.mean_, self.scale_ = _scaling(X)
+            self.mean_, self.scale_ = scaling(X)
             references = self.references_ = self._scaled(X)
         self._learn(references, self._labels(y, X.shape[0]))
         return self
@@ -272,15 +149,6 @@ def _checked_letters(X) -> pd.DataFrame:
     return X
 
 
-def _scaling(X) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of each column; of a sparse matrix 0 and the largest absolute value."""
-    if sparse.issparse(X):
-        mean, scale = np.zeros(X.shape[1]), np.asarray(abs(X).max(axis=0).todense()).ravel()
-    else:
-        mean, scale = X.mean(axis=0), X.std(axis=0)
-    return mean, np.where(scale > 1e-12 * np.maximum(1, np.abs(mean)), scale, 1.0)
-
-
 class KernelDensityRatio(ByDistance):
     """How much denser the positives lie around a receptor than the negatives: log mean kernel less log mean kernel.
 
@@ -313,9 +181,9 @@ class KernelDensityRatio(ByDistance):
         self.width_, self.fill_ = kernel.width, kernel.fill
 
     def _scores(self, queries: References, copies: np.ndarray | None = None) -> np.ndarray:
-        kernel = _Kernel(_metric(self.metric, self.options), self.width_, self.form, self.fill_)
+        kernel = Kernel(metric_of(self.metric, self.options), self.width_, self.form, self.fill_)
         weights = _label_weights(self.Y_)
-        (sums,) = _kernel_sums(queries, self._known(), [kernel], [weights], True, copies)
+        (sums,) = kernel_sums(queries, self._known(), [kernel], [weights], True, copies)
         return _log_odds(sums, weights, copies, self.background, self.controls)
 
     def leave_one_out(self, groups=None) -> np.ndarray:
@@ -431,8 +299,8 @@ class DistanceSVC(ByDistance):
         self.coef_, self.intercept_ = coefficients[support], intercepts
 
     def _scores(self, queries: References) -> np.ndarray:
-        kernel = _Kernel(_metric(self.metric, self.options), self.width_, self.form, self.fill_)
-        return _kernel_sums(queries, self._known(), [kernel], [self.coef_], False)[0] + self.intercept_
+        kernel = Kernel(metric_of(self.metric, self.options), self.width_, self.form, self.fill_)
+        return kernel_sums(queries, self._known(), [kernel], [self.coef_], False)[0] + self.intercept_
 
 
 def _fit_svcs(points: Sequence[dict], references: References, Y: np.ndarray) -> list:
@@ -467,8 +335,8 @@ def _fit_class(these, points, found, references, rows, y, weights, metric, k) ->
         chosen = np.arange(len(rows))
         if len(rows) > exact:
             chosen = np.sort(np.random.default_rng(seed).choice(len(rows), min(landmarks, len(rows)), replace=False))
-        some, near = _rows(references, rows), _rows(references, rows[chosen])
-        pieces = [blocks[0] for _, blocks in _blocks(some, near, [metric], AT_ONCE)]
+        some, near = rows_of(references, rows), rows_of(references, rows[chosen])
+        pieces = [blocks[0] for _, blocks in blocks_of(some, near, [metric], AT_ONCE)]
         last = None
         for i in same:
             kernel = found[i][0]
@@ -481,22 +349,11 @@ def _fit_class(these, points, found, references, rows, y, weights, metric, k) ->
                 model.fit(table, y, sample_weight=weights)
                 found[i][1][rows[model.support_], k] = model.dual_coef_[0]
             else:
-                to_features = _inverse_root(table[chosen])  # (landmarks, features)
+                to_features = inverse_root(table[chosen])  # (landmarks, features)
                 model = LinearSVC(C=point["C"], class_weight=point["class_weight"], dual=False, random_state=0)
                 model.fit(table @ to_features, y, sample_weight=weights)
                 found[i][1][rows[chosen], k] = to_features @ model.coef_[0]
             found[i][2][k] = model.intercept_[0]
-
-
-def _rows(references: References, rows: np.ndarray) -> References:
-    return references.rows(rows) if isinstance(references, Encoded) else references[rows]
-
-
-def _inverse_root(kernel: np.ndarray) -> np.ndarray:
-    """R with R R' = kernel^-1 on the directions in which it is clearly positive: a distance need not give a kernel."""
-    values, vectors = np.linalg.eigh(kernel.astype(np.float64))
-    kept = values > 1e-6 * values[-1]
-    return vectors[:, kept] / np.sqrt(values[kept])
 
 
 class DensityStack(ByDistance):
@@ -527,7 +384,7 @@ class DensityStack(ByDistance):
 
     def _learn(self, references: References, Y: np.ndarray) -> None:
         self.Y_ = Y
-        kernels = [_at_bandwidth(metric, bandwidth, references) for metric, bandwidth, _ in self._views(references)]
+        kernels = [at_bandwidth(metric, bandwidth, references) for metric, bandwidth, _ in self._views(references)]
         self.widths_, self.fills_ = [kernel.width for kernel in kernels], [kernel.fill for kernel in kernels]
         self.trained_ = np.flatnonzero((Y == 1).any(axis=0) & (Y == 0).any(axis=0))
         if not len(self.trained_):
@@ -541,7 +398,7 @@ class DensityStack(ByDistance):
 
     def _views(self, references: References) -> list[tuple[Metric, float, bool]]:
         """Metric, bandwidth, and whether its single densities are looked at, too."""
-        base = _metric(self.metric, self.options)
+        base = metric_of(self.metric, self.options)
         if not isinstance(references, Encoded):
             return [(base, bandwidth, bandwidth == 0.2) for bandwidth in (0.05, 0.1, 0.2, 0.4)]
         chains = tuple(base.parts(references.columns))
@@ -561,13 +418,11 @@ class DensityStack(ByDistance):
         Y = self.Y_[:, self.trained_]
         weights = _label_weights(Y)
         views = self._views(references)
-        kernels = [
-            _Kernel(v[0], width, "exponential", fill) for v, width, fill in zip(views, self.widths_, self.fills_)
-        ]
+        kernels = [Kernel(v[0], width, "exponential", fill) for v, width, fill in zip(views, self.widths_, self.fills_)]
         counts = np.split(_counts(weights, copies), 4, axis=-1)
         features = []
         for (_, _, single), sums in zip(
-            views, _kernel_sums(queries, references, kernels, [weights] * len(views), True, copies)
+            views, kernel_sums(queries, references, kernels, [weights] * len(views), True, copies)
         ):
             features.append(_log_odds(sums, weights, copies, self.background, self.controls))
             if single:
@@ -623,10 +478,10 @@ class DistanceNeighbors(ByDistance):
 
     def _learn(self, references: References, Y: np.ndarray) -> None:
         self.Y_ = Y
-        self.fill_ = _near_fill(_metric(self.metric, self.options), references)
+        self.fill_ = near_fill(metric_of(self.metric, self.options), references)
 
     def predict_proba(self, X) -> np.ndarray:
-        metric = _metric(self.metric, self.options)
+        metric = metric_of(self.metric, self.options)
         queries = self._queries(X)
         points = [{"n_neighbors": self.n_neighbors}]
         found = _votes(queries, self._known(), self.Y_, metric, self.fill_, points)[0]
@@ -643,7 +498,7 @@ def _votes(queries, references, Y: np.ndarray, metric: Metric, fill: dict, point
     most = max(point["n_neighbors"] for point in points)
     m = queries.n if isinstance(queries, Encoded) else queries.shape[0]
     found = np.full((len(points), m, Y.shape[1]), np.nan)
-    for rows, (block,) in _blocks(queries, references, [metric], AT_ONCE // 2):
+    for rows, (block,) in blocks_of(queries, references, [metric], AT_ONCE // 2):
         distances = block.distances(fill)
         for k, labels in enumerate(Y.T):
             known = np.flatnonzero(labels >= 0)
@@ -691,7 +546,7 @@ def density_ratio_scores(X, Y: np.ndarray, X_test, points: Sequence[dict]) -> np
     of = [_kernel_key(point) for point in points]
     kernels = {key: _kernel(points[of.index(key)], references) for key in dict.fromkeys(of)}
     weights = _label_weights(Y)
-    sums = dict(zip(kernels, _kernel_sums(queries, references, list(kernels.values()), [weights] * len(kernels), True)))
+    sums = dict(zip(kernels, kernel_sums(queries, references, list(kernels.values()), [weights] * len(kernels), True)))
     found = [_log_odds(sums[key], weights, None, p["background"], p["controls"]) for key, p in zip(of, points)]
     return expit(np.stack(found))
 
@@ -704,7 +559,7 @@ def svc_scores(X, Y: np.ndarray, X_test, points: Sequence[dict]) -> np.ndarray:
     for i, point in enumerate(points):
         kernels.setdefault(_kernel_key(point), []).append(i)
     weights = [np.hstack([fitted[i][1] for i in same]) for same in kernels.values()]
-    sums = _kernel_sums(queries, references, [fitted[same[0]][0] for same in kernels.values()], weights, False)
+    sums = kernel_sums(queries, references, [fitted[same[0]][0] for same in kernels.values()], weights, False)
     K = Y.shape[1]
     found = np.empty((len(points), len(sums[0]), K))
     for table, same in zip(sums, kernels.values()):
@@ -717,17 +572,17 @@ def neighbor_scores(X, Y: np.ndarray, X_test, points: Sequence[dict]) -> np.ndar
     """P(positive) of ``DistanceNeighbors(**point)`` for each point, float64 (G, m, K)."""
     points, references, queries, Y = _read(DistanceNeighbors, X, Y, X_test, points)
     found: list[np.ndarray | None] = [None] * len(points)
-    metrics = [_metric(point["metric"], point["options"]) for point in points]
+    metrics = [metric_of(point["metric"], point["options"]) for point in points]
     for metric in dict.fromkeys(metrics):
         same = [i for i, other in enumerate(metrics) if other == metric]
-        votes = _votes(queries, references, Y, metric, _near_fill(metric, references), [points[i] for i in same])
+        votes = _votes(queries, references, Y, metric, near_fill(metric, references), [points[i] for i in same])
         for i, scores in zip(same, votes):
             found[i] = scores
     return np.stack(found)
 
 
 def _kernel_key(point: dict) -> tuple:
-    return _metric(point["metric"], point["options"]), point["bandwidth"], point["form"]
+    return metric_of(point["metric"], point["options"]), point["bandwidth"], point["form"]
 
 
 def _read(estimator: type[ByDistance], X, Y, X_test, points) -> tuple[list[dict], References, References, np.ndarray]:
@@ -742,7 +597,7 @@ def _read(estimator: type[ByDistance], X, Y, X_test, points) -> tuple[list[dict]
     reader = estimator(metric="euclidean")
     X = sparse.csr_array(X) if sparse.issparse(X) else np.asarray(X, dtype=np.float64)
     X_test = sparse.csr_array(X_test) if sparse.issparse(X_test) else np.asarray(X_test, dtype=np.float64)
-    reader.mean_, reader.scale_ = _scaling(X)
+    reader.mean_, reader.scale_ = scaling(X)
     return points, reader._scaled(X), reader._scaled(X_test), Y
 
 

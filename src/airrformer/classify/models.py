@@ -17,11 +17,22 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import Pipeline
 
 from airrformer.classify.calibration import Calibrator, fit_calibrator
-from airrformer.classify.families import FAMILIES, REGRESSORS, Family
+from airrformer.classify.families import FAMILIES, REGRESSORS, Family, kernel_sum, kernel_sum_of_numbers
+from airrformer.classify.features import view_name
+from airrformer.classify.kernel_sum import ViewKernel
 from airrformer.classify.metrics import auroc_by_column, best_threshold, mean_defined, spearman
 from airrformer.classify.residues import LettersOneHot, PhysChem
 from airrformer.classify.stacking import Stack
-from airrformer.config import Classifier, Config, LettersEncoder, StackClassifier, Target
+from airrformer.config import (
+    Classifier,
+    Config,
+    Embedding,
+    KernelPart,
+    KernelSumClassifier,
+    LettersEncoder,
+    StackClassifier,
+    Target,
+)
 
 INNER_FOLDS = 3
 
@@ -50,30 +61,36 @@ class Task:
     """What is to be fitted: a classifier's settings, and how its scores become decisions and probabilities.
 
     letters: how letters become vectors for a classifier that needs them; ``None`` where X is vectors.
-    members, rivals: for a stack, the task of each and the name of what it reads among the views of X; and whether
-        the best other class is weighed, too.
+    members, rivals: for a stack, the task of each and the name of what it reads among the views of X (``None``: all
+        of them); and whether the best other class is weighed, too.
+    kernels: for a sum of kernels, its summands, unfitted.
     """
 
     settings: Classifier
     seed: int
     calibration: str = "none"
     letters: LettersEncoder | None = None
-    members: tuple[tuple[str, Task], ...] = ()
+    members: tuple[tuple[str | None, Task], ...] = ()
     rivals: bool = False
     regression: bool = False
+    kernels: tuple[ViewKernel, ...] = ()
 
     @property
     def family(self) -> Family:
+        if self.kernels:
+            return (kernel_sum_of_numbers if self.regression else kernel_sum)(self.kernels)
         return (REGRESSORS if self.regression else FAMILIES)[self.settings.kind]
 
 
 def task_of(config: Config, target: Target) -> Task:
     """The task that a target of the config stands for."""
     settings, encoder = config.classifiers[target.classifier], config.encoders[target.encoder]
-    members = ()
+    members, kernels = (), ()
     if isinstance(settings, StackClassifier):
-        read = [(m.encoder or target.encoder, m.pooling or target.pooling, m.classifier) for m in settings.members]
-        members = tuple((f"{e}/{p}", task_of(config, Target(target.dataset, e, p, c))) for e, p, c in read)
+        read = [config.source(target, member) for member in settings.members]
+        members = tuple((_own_view(config, member), task_of(config, member)) for member in read)
+    elif isinstance(settings, KernelSumClassifier):
+        kernels = tuple(_view_kernel(config, config.source(target, part), part) for part in settings.kernels)
     return Task(
         settings,
         config.seed,
@@ -82,7 +99,18 @@ def task_of(config: Config, target: Target) -> Task:
         members,
         getattr(settings, "rivals", False),
         config.datasets[target.dataset].task == "regression",
+        kernels,
     )
+
+
+def _own_view(config: Config, member: Target) -> str | None:
+    return None if config.reads_several(member) else view_name(Embedding(*member[:3]))
+
+
+def _view_kernel(config: Config, read: Target, part: KernelPart) -> ViewKernel:
+    encoder, options = config.encoders[read.encoder], part.distance and part.distance.model_dump()
+    vectors = letters_as_vectors(encoder) if isinstance(encoder, LettersEncoder) and options is None else None
+    return ViewKernel(view_name(Embedding(*read[:3])), part.weight, part.bandwidth, part.form, options, vectors)
 
 
 @dataclass(frozen=True)
@@ -194,9 +222,14 @@ def _vectoriser(task: Task) -> TransformerMixin | None:
     """What makes vectors of letters, unfitted; ``None`` for vectors, and for classifiers that read letters."""
     if task.letters is None or task.family.reads_letters:
         return None
-    if task.letters.encoding == "physchem":
-        return PhysChem(regions=task.letters.regions)
-    return LettersOneHot(regions=task.letters.regions, encoding=task.letters.encoding, genes=task.letters.genes)
+    return letters_as_vectors(task.letters)
+
+
+def letters_as_vectors(letters: LettersEncoder) -> TransformerMixin:
+    """What makes vectors of letters, unfitted, in their encoding."""
+    if letters.encoding == "physchem":
+        return PhysChem(regions=letters.regions)
+    return LettersOneHot(regions=letters.regions, encoding=letters.encoding, genes=letters.genes)
 
 
 def _fit_point(task: Task, point: dict, X, Y: np.ndarray) -> BaseEstimator:
@@ -212,11 +245,12 @@ def _fit_stack(task: Task, X: Mapping, Y: np.ndarray, inner_folds: np.ndarray):
     trained = _learnable(task, Y)
     members, columns, chosen = [], [], {}
     for i, (view, member) in enumerate(task.members):
-        tuned = tune(member, X[view], Y, inner_folds)
+        seen = X if view is None else X[view]
+        tuned = tune(member, seen, Y, inner_folds)
         columns.append(tuned.scores)
-        chosen[f"{i + 1}: {member.settings.kind} on {view}"] = tuned.point
+        chosen[f"{i + 1}: {member.settings.kind}" + (f" on {view}" if view else "")] = tuned.point
         if trained.any():
-            members.append(_fit_point(member, tuned.point, X[view], Y[:, trained]))
+            members.append(_fit_point(member, tuned.point, seen, Y[:, trained]))
     stack = Stack([view for view, _ in task.members], task.regression, task.rivals)
     out_of_fold = np.stack(columns)  # (members, n, K)
     # the weighing, too, is judged on receptors that it was not fitted on

@@ -11,7 +11,7 @@ import hashlib
 import json
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
@@ -27,7 +27,7 @@ from airrformer.classify.families import PerClass
 from airrformer.classify.features import Inputs, Receptors
 from airrformer.classify.kernels import ByDistance
 from airrformer.classify.models import Fitted
-from airrformer.classify.novelty import Training
+from airrformer.classify.novelty import Kinds, Training
 from airrformer.classify.residues import ResidueCNN
 from airrformer.classify.stacking import Stack
 from airrformer.config import PLAIN_KINDS, Config, Target, load_config
@@ -41,6 +41,9 @@ from airrformer.receptors.tables import write_table
 # All that a saved classifier may hold beyond numbers and text. Fixed here: what a file asks for is never consulted.
 TRUSTED_TYPES: tuple[str, ...] = (
     "airrformer.classify.families.PerClass",
+    "airrformer.classify.kernel_sum.KernelSumRidge",
+    "airrformer.classify.kernel_sum.KernelSumSVC",
+    "airrformer.classify.kernel_sum.ViewKernel",
     "airrformer.classify.kernels.DensityStack",
     "airrformer.classify.kernels.DistanceNeighbors",
     "airrformer.classify.kernels.DistanceSVC",
@@ -104,7 +107,8 @@ def save_model(
     with replacing(folder / "estimator.skops") as temporary:
         _skops().dump(fitted.estimator, temporary)
     letters = receptor_letters(data.ids, data.chains, config.datasets[target.dataset].chains)
-    training = Training.of(data.ids, _label_texts(data), letters)
+    kinds = Kinds.of(data.chains, _species_of(config, target, results))
+    training = Training.of(data.ids, _label_texts(data), letters, kinds)
     write_table(training.table(), folder / "training.parquet")
     write_json(
         folder / "config.json",
@@ -118,6 +122,7 @@ def save_model(
             "thresholds": [float(threshold) for threshold in fitted.thresholds],
             "calibration": [calibrator.to_dict() for calibrator in fitted.calibrators],
             "usual_edits": training.usual,
+            "kinds": asdict(kinds),
             "chosen": fitted.chosen,
             "n_features": len(inputs.feature_names),
             "feature_names_sha256": hash_names(inputs.feature_names),
@@ -134,6 +139,14 @@ def save_model(
 def encoders_of(config: Config, target: Target) -> list[str]:
     """The encoders that a target reads, once each."""
     return list(dict.fromkeys(embedding.encoder for embedding in config.inputs(target)))
+
+
+def _species_of(config: Config, target: Target, results: Results) -> dict[str, int]:
+    """How many chains of the dataset are of a species, as ``parse`` was told or its genes say; empty: not known."""
+    try:
+        return json.loads(results.parse_summary(target.dataset).read_text(encoding="utf-8")).get("species", {})
+    except FileNotFoundError:  # tables that another program made
+        return {}
 
 
 def _label_texts(data: Receptors) -> list[str]:
@@ -175,7 +188,10 @@ def load_model(folder: str | Path) -> Saved:
             raise ValueError("it was not written by `airrformer classify` of this version")
         estimator = _skops().load(folder / "estimator.skops", trusted=list(TRUSTED_TYPES))
         table = pd.read_parquet(folder / "training.parquet")
-        training = Training.from_table(table, float(description["usual_edits"]))
+        # a model saved before kinds were kept warns of none
+        training = Training.from_table(
+            table, float(description["usual_edits"]), Kinds(**description.get("kinds", {}))
+        )
         config, target = load_config(description["config"]), Target(**description["target"])
         _check_whole(description, training, config, target)
     except OSError as error:

@@ -96,9 +96,15 @@ def build_regressor(
         raise UserError(
             f"{kind} has no setting {', '.join(sorted(set(point) - set(known)))}; it has {', '.join(known)}"
         ) from None
-    transformer = (
-        StandardScaler()
-        if target == "standard"
-        else QuantileTransformer(output_distribution="normal", n_quantiles=1000)
+    return on_scale(regressor, target)
+
+
+def on_scale(regressor: BaseEstimator, target: str, n: int = 1000) -> TransformedTargetRegressor:
+    """The regressor of standardised targets, or with ``rank`` of their ranks laid on a normal curve.
+
+    n: receptors to be fitted on.
+    """
+    ranks = QuantileTransformer(output_distribution="normal", n_quantiles=min(n, 1000))
+    return TransformedTargetRegressor(
+        regressor=regressor, transformer=StandardScaler() if target == "standard" else ranks
     )
-    return TransformedTargetRegressor(regressor=regressor, transformer=transformer)

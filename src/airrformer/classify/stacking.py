@@ -21,12 +21,13 @@ _LEAST = 1e-6  # probabilities are kept this far from 0 and 1
 class Stack(BaseEstimator):
     """Members that are already fitted, and the weights of their scores.
 
-    views: the name of what each member reads, among those of X. ``weigh`` learns from out-of-fold scores
-    (members, n, K); ``predict_proba`` takes X as a mapping of views. Weights are not below 0: a member that would have
-    to be turned round is left out. rivals: each member's score of the best other class is weighed, too, either way.
+    views: the name of what each member reads, among those of X; ``None``: all of them. ``weigh`` learns from
+    out-of-fold scores (members, n, K); ``predict_proba`` takes X as a mapping of views. Weights are not below 0: a
+    member that would have to be turned round is left out. rivals: each member's score of the best other class is
+    weighed, too, either way.
     """
 
-    def __init__(self, views: list[str], regression: bool = False, rivals: bool = False):
+    def __init__(self, views: list[str | None], regression: bool = False, rivals: bool = False):
         self.views = views
         self.regression = regression
         self.rivals = rivals
@@ -77,12 +78,15 @@ class Stack(BaseEstimator):
 
     def predict_proba(self, X: Mapping) -> np.ndarray:
         """P(positive) of each class, float64 (m, K)."""
-        return self.combine(np.stack([m.predict_proba(X[view]) for m, view in zip(self.members_, self.views)]))
+        return self.combine(np.stack([m.predict_proba(self._of(X, v)) for m, v in zip(self.members_, self.views)]))
 
     def predict(self, X: Mapping) -> np.ndarray:
         """Predicted numbers, float64 (m,), in regression."""
-        found = [m.predict(X[view])[:, None] for m, view in zip(self.members_, self.views)]
+        found = [m.predict(self._of(X, view))[:, None] for m, view in zip(self.members_, self.views)]
         return self.combine(np.stack(found))[:, 0]
+
+    def _of(self, X: Mapping, view: str | None):
+        return X if view is None else X[view]
 
     def _odds(self, scores: np.ndarray) -> np.ndarray:
         """What is weighed, float (columns, m, K)."""

@@ -5,6 +5,8 @@ Read by the workflow before any job starts, and by every command that takes ``--
 
 from airrformer.config.classifiers import (
     Classifier,
+    KernelPart,
+    KernelSumClassifier,
     LogisticRegressionClassifier,
     NearestNeighborsClassifier,
     StackClassifier,
@@ -39,6 +41,8 @@ __all__ = [
     "Embedding",
     "Encoder",
     "Evaluation",
+    "KernelPart",
+    "KernelSumClassifier",
     "KmerEncoder",
     "Labels",
     "LettersEncoder",

@@ -12,7 +12,17 @@ Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Weight = Annotated[float, Field(ge=0)]
 Grid = Field(min_length=1)
+LANDMARKS = Field(
+    2000, description="beyond 6,000 receptors the kernel is spanned by so many of them (Nystroem); more: better, slower"
+)
 CLASSIFICATION, REGRESSION = "classification", "regression"
+
+
+class Source(Strict):
+    """What a classifier that reads several things reads."""
+
+    encoder: Name | None = Field(None, description="name of an encoder; default: the target's own")
+    pooling: Name | None = Field(None, description="name of a pooling; default: the target's own")
 
 
 class Tuned(Strict):
@@ -20,6 +30,7 @@ class Tuned(Strict):
 
     tasks: ClassVar[tuple[str, ...]] = (CLASSIFICATION,)
     reads: ClassVar[tuple[str, ...]] = ("vectors", "letters")  # letters become vectors where a kind needs them
+    sources: ClassVar[list[Source]] = []  # of kinds that read more than the target's own
     budget: Count | None = Field(None, description="points of the grid to try at most, drawn at random; null: all")
 
 
@@ -137,6 +148,7 @@ class DistanceSvmClassifier(Tuned):
         0, description="the weight of receptors that are unknown for a class, and of another, as its negatives"
     )
     controls: Weight = Field(0, description="the same for receptors that are unknown for a class, and of none")
+    landmarks: Count = LANDMARKS
 
 
 class LinearSvmGrid(Strict):
@@ -169,6 +181,7 @@ class RbfSvmClassifier(Tuned):
     tasks = (CLASSIFICATION, REGRESSION)
     kind: Literal["rbf_svm"]
     grid: RbfSvmGrid = Field(RbfSvmGrid(), description="what to choose from")
+    landmarks: Count = LANDMARKS
 
 
 class ForestGrid(Strict):
@@ -260,12 +273,49 @@ class GaussianProcessRegressor(Tuned):
     kind: Literal["gaussian_process"]
 
 
-class Member(Strict):
+class KernelPart(Source):
+    """One kernel of a sum, and what it reads."""
+
+    weight: Positive = Field(1, description="in the sum")
+    distance: SequenceDistance | None = Field(
+        None, description="how letters are compared; null: as numbers, in the encoding of their encoder"
+    )
+    bandwidth: Positive = Field(0.5, description="width, as a share of the usual distance between receptors")
+    form: Literal["exponential", "gaussian"] = Field("exponential", description="of the kernel")
+
+
+class KernelSumGrid(Strict):
+    """`kind: kernel_sum`"""
+
+    C: Annotated[list[Positive], Grid] = Field(
+        [0.3, 1, 3, 10], description="costs of a mistake to choose from; for numbers 1 / (2 x the penalty)"
+    )
+
+
+class KernelSumClassifier(Tuned):
+    """A support vector machine a class (for numbers: ridge regression) on a weighted sum of kernels.
+
+    Each kernel has its own view of a receptor: letters by a distance, or the vectors of an encoder.
+    """
+
+    tasks = (CLASSIFICATION, REGRESSION)
+    kind: Literal["kernel_sum"]
+    kernels: Annotated[list[KernelPart], Field(min_length=1)] = Field(description="what is summed; see below")
+    grid: KernelSumGrid = Field(KernelSumGrid(), description="what to choose from")
+    landmarks: Count = LANDMARKS
+    numbers: Literal["standard", "rank"] = Field(
+        "standard", description="for numbers: predict them as they are, or by their ranks, which tames a long tail"
+    )
+
+    @property
+    def sources(self) -> list[Source]:
+        return self.kernels
+
+
+class Member(Source):
     """One classifier of a stack, and what it reads."""
 
     classifier: Name = Field(description="name of a classifier of this config")
-    encoder: Name | None = Field(None, description="name of an encoder; default: the target's own")
-    pooling: Name | None = Field(None, description="name of a pooling; default: the target's own")
 
 
 class StackClassifier(Strict):
@@ -282,6 +332,10 @@ class StackClassifier(Strict):
         False, description="also weigh how well the best other class claims the receptor, by each member's scores"
     )
 
+    @property
+    def sources(self) -> list[Source]:
+        return self.members
+
 
 Classifier = Annotated[
     LogisticRegressionClassifier
@@ -297,6 +351,7 @@ Classifier = Annotated[
     | CnnClassifier
     | RidgeRegressor
     | GaussianProcessRegressor
+    | KernelSumClassifier
     | StackClassifier,
     Field(discriminator="kind"),
 ]

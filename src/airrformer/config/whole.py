@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from airrformer.config.base import Name, Strict, near
-from airrformer.config.classifiers import Classifier, StackClassifier
+from airrformer.config.classifiers import Classifier, Member, Source, StackClassifier
 from airrformer.config.datasets import Dataset
 from airrformer.config.encoders import (
     POOLING_OF,
@@ -111,20 +111,23 @@ class Config(Strict):
             and encoder not in self.writers
         )
 
-    def is_stack(self, target: Target) -> bool:
-        """Whether the target's classifier weighs others."""
-        return isinstance(self.classifiers[target.classifier], StackClassifier)
+    def reads_several(self, target: Target) -> bool:
+        """Whether the target's classifier says itself what it reads: a stack, or a sum of kernels."""
+        return bool(self.classifiers[target.classifier].sources)
+
+    def source(self, target: Target, source: Source) -> Target:
+        """What a member of a target's stack, or a kernel of its sum, stands for: what it leaves out is the target's."""
+        classifier = source.classifier if isinstance(source, Member) else target.classifier
+        return Target(target.dataset, source.encoder or target.encoder, source.pooling or target.pooling, classifier)
 
     def inputs(self, target: Target) -> list[Embedding]:
-        """What a target reads: the features of its own, or those of each member of a stack, once."""
-        own, settings = Embedding(*target[:3]), self.classifiers[target.classifier]
-        if not self.is_stack(target):
-            return [own]
-        members = (
-            Embedding(target.dataset, member.encoder or own.encoder, member.pooling or own.pooling)
-            for member in settings.members
-        )
-        return list(dict.fromkeys(members))
+        """What a target reads: the features of its own, or those of each member of a stack or kernel of a sum, once."""
+        sources = self.classifiers[target.classifier].sources
+        found: dict[Embedding, None] = {} if sources else {Embedding(*target[:3]): None}
+        for source in sources:
+            read = self.source(target, source)
+            found |= dict.fromkeys(self.inputs(read) if isinstance(source, Member) else [Embedding(*read[:3])])
+        return list(found)
 
     def parts_of(self, target: Target) -> dict[str, list[str]]:
         """The names that a target stands on, for ``part``."""
@@ -238,14 +241,15 @@ class Config(Strict):
                     if name not in getattr(self, field):
                         lines.append(f"targets.{i}.{field}: no {field[:-1]} {name!r}{near(name, getattr(self, field))}")
         for name, classifier in self.classifiers.items():
-            for i, member in enumerate(classifier.members if isinstance(classifier, StackClassifier) else []):
+            listed = "members" if isinstance(classifier, StackClassifier) else "kernels"
+            for i, source in enumerate(classifier.sources):
                 for field in ("encoder", "pooling", "classifier"):
-                    named, known = getattr(member, field), getattr(self, f"{field}s")
+                    named, known = getattr(source, field, None), getattr(self, f"{field}s")
                     if named is not None and named not in known:
                         lines.append(
-                            f"classifiers.{name}.members.{i}.{field}: no {field} {named!r}{near(named, known)}"
+                            f"classifiers.{name}.{listed}.{i}.{field}: no {field} {named!r}{near(named, known)}"
                         )
-                if isinstance(self.classifiers.get(member.classifier), StackClassifier):
+                if isinstance(self.classifiers.get(getattr(source, "classifier", None)), StackClassifier):
                     lines.append(f"classifiers.{name}.members.{i}.classifier: a stack cannot be a member of a stack")
         for name, encoder in self.encoders.items():
             corpus = getattr(encoder, "corpus", [])

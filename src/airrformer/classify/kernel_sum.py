@@ -1,0 +1,265 @@
+"""One support vector machine, or one ridge regression, on a weighted sum of kernels of several views of a receptor.
+
+Loops and genes compared by a distance, the vectors of an encoder, the layers of another: each view has a kernel, and
+what is near in one of them may be far in another. A sum of kernels learns from all of them at once, from every training
+receptor, where a stack has only a weight for each.
+
+X is a mapping of views by name: letters, a DataFrame, or matrices, of the same receptors in the same order.
+
+Letters: n training receptors, m others, K classes, G values of C.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from scipy import sparse
+from scipy.special import expit
+from sklearn.base import BaseEstimator, TransformerMixin, clone
+from sklearn.linear_model import Ridge
+from sklearn.svm import SVC, LinearSVC
+from sklearn.utils.validation import check_is_fitted
+
+from airrformer.classify.similarity import (
+    Kernel,
+    References,
+    at_bandwidth,
+    blocks_of,
+    inverse_root,
+    metric_of,
+    rows_of,
+    scaling,
+)
+from airrformer.receptors.loops import AT_ONCE, encode
+
+
+class ViewKernel(BaseEstimator):
+    """A summand: the kernel of one view, 1 between receptors that are the same in it.
+
+    Args:
+        view: its name in X.
+        weight: in the sum.
+        bandwidth: h, as a share of the usual distance between training receptors.
+        form: ``exponential``, exp(-d / h), or ``gaussian``, exp(-(d / h)^2 / 2).
+        options: what ``LoopDistance`` compares of letters; None for vectors, which are compared by Euclid after
+            z-scoring.
+        vectors: what makes vectors of letters, unfitted; None where the view is compared as it is.
+    """
+
+    def __init__(
+        self,
+        view: str,
+        weight: float = 1.0,
+        bandwidth: float = 0.5,
+        form: str = "exponential",
+        options: dict | None = None,
+        vectors: TransformerMixin | None = None,
+    ):
+        self.view = view
+        self.weight = weight
+        self.bandwidth = bandwidth
+        self.form = form
+        self.options = options
+        self.vectors = vectors
+
+    def fit(self, X: Mapping) -> ViewKernel:
+        view = X[self.view]
+        if self.options is not None:
+            self.references_ = {str(name): np.array(view[name].tolist(), dtype=str) for name in _loops(view)}
+        else:
+            self.vectors_ = None if self.vectors is None else clone(self.vectors).fit(view)
+            made = self._vectors(view)
+            self.mean_, self.scale_ = scaling(made)
+            self.references_ = self._scaled(made)
+        kernel = at_bandwidth(self._metric(), self.bandwidth, self.known(), self.form)
+        self.width_, self.fill_ = kernel.width, kernel.fill
+        return self
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Forget the other training receptors."""
+        if self.options is not None:
+            self.references_ = {name: column[rows] for name, column in self.references_.items()}
+        else:
+            self.references_ = self.references_[rows]
+
+    def known(self) -> References:
+        return encode(self.references_) if self.options is not None else self.references_
+
+    def queries(self, X: Mapping) -> References:
+        view = X[self.view]
+        return encode(view) if self.options is not None else self._scaled(self._vectors(view))
+
+    def table(self, queries: References, references: References) -> np.ndarray:
+        """weight * kernel, float32 (m, n)."""
+        metric, kernel = self._metric(), Kernel(self._metric(), self.width_, self.form, self.fill_)
+        blocks = [
+            kernel.of(some[0].distances(self.fill_), None) for _, some in blocks_of(queries, references, [metric])
+        ]
+        table = np.concatenate(blocks).astype(np.float32, copy=False)
+        table *= self.weight
+        return table
+
+    def _metric(self):
+        return metric_of("euclidean" if self.options is None else "loops", self.options)
+
+    def _vectors(self, view):
+        made = view if self.vectors_ is None else self.vectors_.transform(view)
+        return sparse.csr_array(made) if sparse.issparse(made) else np.asarray(made, dtype=np.float64)
+
+    def _scaled(self, vectors):
+        if sparse.issparse(vectors):
+            return sparse.csr_array(vectors.multiply(1 / self.scale_))
+        return (vectors - self.mean_) / self.scale_
+
+
+def _loops(letters) -> list[str]:
+    return [name for name in letters if not str(name).endswith("_sequence")]
+
+
+class _KernelSum(BaseEstimator):
+    """The table of the sum, and coefficients (n, columns) of training receptors for what is learnt on it."""
+
+    def __init__(self, parts: Sequence[ViewKernel], C=1.0, *, exact=6000, landmarks=2000, random_state=0):
+        self.parts = parts
+        self.C = C
+        self.exact = exact
+        self.landmarks = landmarks
+        self.random_state = random_state
+
+    def _open(self, X: Mapping) -> list[References]:
+        self.parts_ = [clone(part).fit(X) for part in self.parts]
+        return [part.known() for part in self.parts_]
+
+    def _table(self, queries: list[References], references: list[References]) -> np.ndarray:
+        """The sum, of weights that add up to 1: float32 (m, n)."""
+        total = None
+        for part, left, right in zip(self.parts_, queries, references):
+            table = part.table(left, right)
+            total = table if total is None else np.add(total, table, out=total)
+        total /= sum(part.weight for part in self.parts_)
+        return total
+
+    def _chosen(self, n: int) -> np.ndarray:
+        """The rows that the kernel is spanned by: all, or drawn landmarks (Nystroem)."""
+        if n <= self.exact:
+            return np.arange(n)
+        return np.sort(np.random.default_rng(self.random_state).choice(n, min(self.landmarks, n), replace=False))
+
+    def _keep(self, coefficients: np.ndarray, intercepts: np.ndarray) -> None:
+        support = np.flatnonzero(coefficients.any(axis=1))
+        if not len(support):
+            support = np.array([0])
+        for part in self.parts_:
+            part.keep(support)
+        self.coef_, self.intercept_ = coefficients[support], intercepts
+
+    def _sums(self, X: Mapping, references: list[References], coefficients: np.ndarray) -> np.ndarray:
+        """kernel @ coefficients, float64 (m, columns), some rows at a time."""
+        queries = [part.queries(X) for part in self.parts_]
+        m, step = _count(queries[0]), max(1, AT_ONCE // max(1, len(coefficients)))
+        found = np.empty((m, coefficients.shape[1]))
+        for start in range(0, m, step):
+            rows = np.arange(start, min(start + step, m))
+            found[rows] = self._table([rows_of(query, rows) for query in queries], references) @ coefficients
+        return found
+
+    def _values(self, X: Mapping) -> np.ndarray:
+        check_is_fitted(self, "coef_")
+        return self._sums(X, [part.known() for part in self.parts_], self.coef_) + self.intercept_
+
+
+def _count(references: References) -> int:
+    return references.shape[0] if hasattr(references, "shape") else references.n
+
+
+class KernelSumSVC(_KernelSum):
+    """Support vector machines on a weighted sum of kernels, one a class.
+
+    Beyond ``exact`` receptors known for a class the sum is approximated by ``landmarks`` of them, drawn by
+    ``random_state`` (Nystroem). ``predict_proba`` is the logistic function of the decision, to be calibrated by who
+    needs probabilities; NaN for a class without both labels.
+
+    Args:
+        parts: the kernels.
+        C: how dear an error is.
+    """
+
+    def fit(self, X: Mapping, Y: np.ndarray) -> KernelSumSVC:
+        """X: views of n receptors; Y int8 (n, K): 1, 0 or -1 for unknown."""
+        coefficients, intercepts = self._path(self._open(X), np.asarray(Y), [self.C])
+        self._keep(coefficients[0], intercepts[0])
+        return self
+
+    def decision_function(self, X: Mapping) -> np.ndarray:
+        """float64 (m, K)."""
+        return self._values(X)
+
+    def predict_proba(self, X: Mapping) -> np.ndarray:
+        """P(positive), float64 (m, K)."""
+        return expit(self._values(X))
+
+    def grid_scores(self, X: Mapping, Y: np.ndarray, X_test: Mapping, Cs: Sequence[float]) -> np.ndarray:
+        """P(positive) of the machine at each C, float64 (G, m, K), from one table."""
+        references = self._open(X)
+        coefficients, intercepts = self._path(references, np.asarray(Y), Cs)
+        sums = self._sums(X_test, references, np.hstack(list(coefficients)))
+        return expit(sums.reshape(len(sums), len(Cs), -1).transpose(1, 0, 2) + intercepts[:, None])
+
+    def _path(self, references: list[References], Y: np.ndarray, Cs: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:
+        """Coefficients (G, n, K) and intercepts (G, K)."""
+        coefficients = np.zeros((len(Cs), *Y.shape))
+        intercepts = np.full((len(Cs), Y.shape[1]), np.nan)
+        last = None
+        for k, labels in enumerate(Y.T):
+            if not (labels == 1).any() or not (labels == 0).any():
+                continue
+            rows = np.flatnonzero(labels >= 0)
+            chosen = rows[self._chosen(len(rows))]
+            if last is None or not np.array_equal(rows, last):  # classes that know the same receptors share the table
+                some = [[rows_of(each, where) for each in references] for where in (rows, chosen)]
+                table, last = self._table(*some), rows
+                features = None if len(chosen) == len(rows) else _features(table, np.searchsorted(rows, chosen))
+            for g, C in enumerate(Cs):
+                if features is None:
+                    model = SVC(C=C, kernel="precomputed", cache_size=100).fit(table, labels[rows])
+                    coefficients[g, rows[model.support_], k] = model.dual_coef_[0]
+                else:
+                    made, root = features
+                    model = LinearSVC(C=C, dual=False, random_state=0).fit(made, labels[rows])
+                    coefficients[g, chosen, k] = root @ model.coef_[0]
+                intercepts[g, k] = model.intercept_[0]
+        return coefficients, intercepts
+
+
+class KernelSumRidge(_KernelSum):
+    """Ridge regression on a weighted sum of kernels; the penalty is 1 / (2 C), as scikit-learn's KernelRidge says it.
+
+    Parts, landmarks and C as in ``KernelSumSVC``.
+    """
+
+    def fit(self, X: Mapping, y: np.ndarray) -> KernelSumRidge:
+        """X: views of n receptors; y float (n,)."""
+        coefficients, intercept = self._solved(self._open(X), np.asarray(y, dtype=np.float64))
+        self._keep(coefficients[:, None], np.array([intercept]))
+        return self
+
+    def predict(self, X: Mapping) -> np.ndarray:
+        """float64 (m,)."""
+        return self._values(X)[:, 0]
+
+    def _solved(self, references: list[References], y: np.ndarray) -> tuple[np.ndarray, float]:
+        everyone = np.arange(len(y))
+        chosen = self._chosen(len(y))
+        table = self._table(references, [rows_of(each, chosen) for each in references])
+        made, root = _features(table, chosen)
+        model = Ridge(alpha=1 / (2 * self.C)).fit(made, y)
+        coefficients = np.zeros(len(everyone))
+        coefficients[chosen] = root @ model.coef_
+        return coefficients, float(model.intercept_)
+
+
+def _features(table: np.ndarray, chosen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Nystroem features (n, D) of a kernel (n, landmarks), the landmarks being the rows ``chosen``; and their root."""
+    root = inverse_root(table[chosen])
+    return table @ root, root
