@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from airrformer.classify.novelty import Training, nearest_training
+from airrformer.classify.novelty import Kinds, Training, nearest_training
 
 
 def letters(*rows):
@@ -48,8 +48,65 @@ def test_a_receptor_without_any_cdr_is_compared_with_none(training):
 
 
 def test_saved_and_read_again(training):
-    again = Training.from_table(training.table(), training.usual)
+    again = Training.from_table(training.table(), training.usual, training.kinds)
     assert again.ids == training.ids and again.labels == training.labels and again.letters.equals(training.letters)
+
+
+def pairs(*rows):
+    """(CDR3 of TRA, CDR3 of TRB); the CDR1s and CDR2s of all chains are the same, and there are no genes."""
+    columns = {}
+    for chain, loops in zip(("TRA", "TRB"), zip(*rows)):
+        for part, text in {"cdr1": "SGHDT", "cdr2": "YNNE", "cdr3": None, "v": "", "j": ""}.items():
+            columns[f"{chain}_{part}"] = [loop if text is None else text if loop else "" for loop in loops]
+    return pd.DataFrame(columns)
+
+
+def test_edits_are_those_over_what_both_have():
+    known = pairs(("AVRDSNYQLI", "ASSIRSSYEQY"), ("AVNTGNQFYF", "ASSIRSSYEQY"), ("", "ASSLGGTYEQY"))
+    training = Training.of(["a", "b", "c"], ["X", "X", "Y"], known)
+    found = nearest_training(["lone"], pairs(("", "ASSIRSAYEQY")), training)
+    assert found["training_receptor"].tolist() == ["a", "b", "c"]
+    assert found["edits"].tolist() == [1, 1, 4]  # I>L, R>G, S>G, S>T; nothing for the alpha chains
+    assert found["compared"].tolist() == ["TRB CDR1,2,3"] * 3
+    assert found["warning"][0] == "the TRA chain is not known; in training it was for 67%"
+    whole = nearest_training(["whole"], pairs(("AVRDSNYQLI", "ASSIRSAYEQY")), training)
+    assert whole["compared"].tolist() == ["TRA CDR1,2,3 TRB CDR1,2,3"] * 2 + ["TRB CDR1,2,3"]
+    # c differs by 4 in what is known, b by 8 in all: what c lacks counts 7, the edits between two known alpha chains
+    assert whole["training_receptor"].tolist() == ["a", "b", "c"] and whole["edits"].tolist() == [1, 8, 4]
+
+
+def kinds_of(*rows):
+    return pd.DataFrame(rows, columns=["receptor_id", "chain", "locus", "species", "conflict"], dtype=object)
+
+
+def test_another_species_and_another_locus_are_said_of_each():
+    known = pairs(*[("ARDYW", "QQYNS")] * 3).rename(
+        columns=lambda name: name.replace("TRA", "heavy").replace("TRB", "light")
+    )
+    chains = pd.DataFrame({"chain": ["heavy", "light"] * 100, "locus": ["IGH", "IGK"] * 99 + ["IGH", "IGL"]})
+    kinds = Kinds.of(chains, {"human": 199, "mouse": 1})
+    assert kinds == Kinds(["human"], {"heavy": ["IGH"], "light": ["IGK", "IGL"]})  # 1 of 200 is rare, 1 of 100 is not
+    training = Training.of(["a", "b", "c"], ["X"] * 3, known, Kinds(["human"], {"heavy": ["IGH"], "light": ["IGK"]}))
+    told = kinds_of(
+        ("like", "heavy", "IGH", "human", None), ("like", "light", "IGK", None, None),
+        ("mouse", "heavy", "IGH", "mouse", None), ("mouse", "light", "IGK", "mouse", None),
+        ("lambda", "heavy", "IGH", None, None), ("lambda", "light", "IGL", None, None),
+        ("odd", "heavy", "IGH", None, "given as IGH, but looks like TRB"), ("odd", "light", None, None, None),
+    )  # fmt: skip
+    found = nearest_training(["like", "mouse", "lambda", "odd"], pd.concat([known, known[:1]]), training, told)
+    warning = found[found["rank"] == 1].set_index("receptor_id")["warning"]
+    assert warning.to_dict() == {
+        "like": "",
+        "mouse": "it is of mouse; the training receptors are of human",
+        "lambda": "the light chain is of IGL; those of training are of IGK",
+        "odd": "the heavy chain is given as IGH, but looks like TRB",
+    }
+
+
+def test_where_nothing_is_known_of_training_nothing_is_said():
+    training = Training.of(["a"], ["X"], pairs(("AVRD", "ASSI")))
+    told = kinds_of(("new", "TRB", "TRB", "mouse", None))
+    assert nearest_training(["new"], pairs(("AVRD", "ASSI")), training, told)["warning"].tolist() == [""]
 
 
 def test_one_training_receptor():

@@ -14,6 +14,8 @@ from airrformer.embed.stage import embed_dataset
 from airrformer.errors import UserError
 from airrformer.parse import parse_dataset
 from airrformer.paths import Results
+from airrformer.receptors.genes import MOUSE
+from airrformer.receptors.germlines import rebuild_chain
 
 DATA = Path(__file__).parents[2] / "data"
 CLASSES = ["YLQPRTFLL", "KTFPPTEPK"]
@@ -96,3 +98,27 @@ def test_the_input_is_not_written_over(study, tmp_path, name):
     with pytest.raises(UserError, match=f"{name}: the output would be written over the input"):
         predict(study[0].root / "tcr" / "kmer/counts/logistic" / "model", tmp_path / name, tmp_path / "new.tsv")
     assert (tmp_path / name).read_text() == ">a\nCASSIRSSYEQYF\n"
+
+
+def test_another_species_and_another_chain_are_said_row_by_row(study, tmp_path):
+    results, unseen, _ = study
+    good = [(header, s) for header, s in unseen if "TRBV20-1" in header or "TRBV7" in header][:2]
+    (first, second), residues = (header.split("|") for header, _ in good), [s for _, s in good]
+    alpha = rebuild_chain("TRAV12-2*01", "CAVNTGNQFYF", "TRAJ49*01").sequence_aa
+    mouse = rebuild_chain("TRBV13-2*01", "CASGDAGGNTLYF", "TRBJ1-3*01", MOUSE).sequence_aa
+    rows = [
+        ("like", *first[2:5], "human", residues[0]),
+        ("said", *second[2:5], "Macaca mulatta", residues[1]),
+        ("genes", "TRBV13-2*01", "CASGDAGGNTLYF", "TRBJ1-3*01", "", mouse),
+        ("alpha", *first[2:5], "", alpha),
+    ]
+    new = tmp_path / "new.tsv"
+    head = "sequence_id\tlocus\tv_call\tjunction_aa\tj_call\tspecies\tsequence_aa\n"
+    new.write_text(head + "".join(f"{i}\tTRB\t{v}\t{c}\t{j}\t{of}\t{s}\n" for i, v, c, j, of, s in rows))
+    predict(results.root / "tcr" / "kmer/counts/logistic" / "model", new, tmp_path / "scores.tsv")
+    near = pd.read_csv(tmp_path / "scores.nearest.tsv", sep="\t", keep_default_na=False)
+    warning = near.drop_duplicates("receptor_id").set_index("receptor_id")["warning"]
+    assert "it is of" not in warning["like"] and "chain is" not in warning["like"]
+    assert "it is of macaca mulatta; the training receptors are of human" in warning["said"]
+    assert "it is of mouse; the training receptors are of human" in warning["genes"]
+    assert "the TRB chain is given as TRB, but looks like TRA" in warning["alpha"]

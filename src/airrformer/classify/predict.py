@@ -52,10 +52,12 @@ def predict(model_dir: str | Path, input: str | Path, output: str | Path, device
             f"{model_dir}: trained on {description['n_features']} features of another version than the "
             f"{len(names)} made here; run `airrformer classify` again"
         )
-    X = views if config.is_stack(target) else next(iter(views.values()))
+    X = views if config.reads_several(target) else next(iter(views.values()))
     scores = pd.DataFrame(saved.predict(X), columns=description["classes"])
     scores.insert(0, "receptor_id", parsed.receptor_ids, allow_duplicates=True)
-    near = nearest_training(parsed.receptor_ids, letters, saved.training)
+    told = parsed.chains[["receptor_id", "chain", "locus"]].astype(object)
+    told["species"], told["conflict"] = (pd.Series(c, dtype=object) for c in (parsed.species, parsed.conflicts))
+    near = nearest_training(parsed.receptor_ids, letters, saved.training, told)
     write_table(parsed.rejected, rejected)
     write_table(near, nearest)
     write_table(scores, output)

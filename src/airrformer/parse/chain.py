@@ -18,7 +18,8 @@ class Chain:
     record: Record
     sequence_aa: str
     loci: list[str]  # declared or told by the genes: one, or two for a light chain, or none
-    species: str
+    species: str  # whose genes its own are read as
+    told_species: str | None = None  # what the record or its genes say of what it is, not what is taken for granted
     v_call: str | None = None
     j_call: str | None = None
     c_call: str | None = None

@@ -32,6 +32,8 @@ _NO = {"f", "false", "0", "0.0", "no", "n", "unproductive", "non-productive", "n
 _NO_STARTS = ("no ", "not ", "non", "unproductive", "false", "out", "pseudo", "rearranged sequence (but")
 _LONGEST_JUNCTION = 80  # residues; the longest antibody junctions have about 45, those of cattle 70
 _FEWEST_NUCLEOTIDES = 21  # so many letters A, C, G, T and nothing else are no CDR3
+# In the notes of ``genes.standardise``: no human gene but one of mouse; given as one of mouse, not human.
+_OF_ANOTHER = re.compile(r"(?:gene but|given as) one of ([\w. ]+)")
 UNTOLD = "chain cannot be told: no locus, no gene and no V domain"
 
 
@@ -88,6 +90,8 @@ class ChainBuilder:
         """What the record says by itself, before numbering. Raises ``Rejected``."""
         fields = record.fields
         chain = Chain(record, "", _declared_loci(fields.get("locus")), self._species(fields))
+        if "species" in fields:
+            chain.told_species = species_name(fields["species"]) or fields["species"].strip().lower()
         if "productive" in fields or self.dataset.unknown_productive == "reject":
             chain.productive = self._productive(fields.get("productive"))
         if chain.productive is None:
@@ -100,6 +104,8 @@ class ChainBuilder:
         for name in ("v_call", "j_call", "c_call"):
             if name in fields:
                 setattr(chain, name, self._gene(name, fields[name], chain))
+        if chain.told_species is None and (chain.v_call or chain.j_call or self.dataset.species != "auto"):
+            chain.told_species = chain.species
         self._compare_genes(chain)
         self._check_loci(chain)
         if self.dataset.min_umis:
@@ -157,6 +163,8 @@ class ChainBuilder:
             found = GeneCall(None, *[f"gene {found.symbol} is no {segment} gene"] * 2)
         if found.note:
             chain.notes.append(found.note)
+        if chain.told_species is None and found.symbol is None and (other := _OF_ANOTHER.search(found.note or "")):
+            chain.told_species = species_name(other[1]) or other[1].lower()
         if found.symbol != call:
             change = (column, call, found.symbol or "", found.why or "")
             self._genes.setdefault(chain.record.file, Counter())[change] += 1

@@ -29,6 +29,7 @@ from airrformer.parse.records import Input, Record, Rejection, read_records
 from airrformer.parse.survey import survey
 from airrformer.parse.twins import Twins, find_twins
 from airrformer.paths import check_output, write_json
+from airrformer.receptors.genes import HUMAN, MOUSE
 from airrformer.receptors.tables import (
     CHAIN_SCHEMA,
     GENE_COLUMNS,
@@ -48,6 +49,7 @@ _SECONDS_BETWEEN_LINES = 10
 CANNOT_BE_REBUILT = "chain cannot be rebuilt"
 _MIXED = 0.01  # of the chains are of another length than the others: that is worth a word
 _LONGEST_VALUE = 200  # characters of a value or an id in rejected.tsv
+_PLAIN = {HUMAN: "human", MOUSE: "mouse"}
 _REGIONS_BY = ("genes", "germlines", "numbering", "cdrs_only", "cdr3_only", "none")
 _REJECTED_SCHEMA = pa.schema(
     [("file", pa.string()), ("line", pa.int64()), ("id", pa.string()), ("reason", pa.string()), ("value", pa.string())]
@@ -56,7 +58,8 @@ _REJECTED_SCHEMA = pa.schema(
 _REPEATED = {"locus", "chain", "v_call", "j_call", "c_call", "note", "file"}
 _WORD = pa.dictionary(pa.int32(), pa.string())
 _SCHEMA = pa.schema(
-    [*((f.name, _WORD if f.name in _REPEATED else f.type) for f in CHAIN_SCHEMA), ("regions_by", _WORD)]
+    [*((f.name, _WORD if f.name in _REPEATED else f.type) for f in CHAIN_SCHEMA)]
+    + [(name, _WORD) for name in ("regions_by", "species", "conflict")]
 )
 
 
@@ -78,6 +81,9 @@ class Parsed:
         formats: file -> what it is.
         used: file -> our name -> its columns.
         regions_by: how the regions were found -> chains.
+        species: of each row of ``table``: ``human``, ``mouse`` or what else its record says or its genes are of; None:
+            nothing tells.
+        conflicts: of each row what contradicts the locus that it is given as, or None.
     """
 
     table: pa.Table
@@ -94,6 +100,8 @@ class Parsed:
     formats: dict[str, str]
     used: dict[str, dict[str, list[str]]]
     regions_by: dict[str, int]
+    species: list[str | None]
+    conflicts: list[str | None]
 
     @cached_property
     def chains(self) -> pd.DataFrame:
@@ -152,6 +160,7 @@ def parse_dataset(
         "labels": labels.summary if labels else None,
         "classes": dict(classes),
         "numbered": {"by": parsed.regions_by},
+        "species": dict(Counter(name for name in parsed.species if name).most_common()),
     }
     write_chains(parsed.table, output / "chains.parquet")
     write_receptors(receptors, output / "receptors.parquet")
@@ -251,8 +260,9 @@ def parse_files(
             f"{counted(len(twins.first_of), 'receptor')} of {len(twins.ids):,} with the chains and genes of an earlier "
             "one: merged into it (duplicates: merge)"
         )
-    regions_by = Counter(chains["regions_by"].to_pylist())
-    chains = chains.drop_columns("regions_by")
+    regions_by, species, conflicts = (chains[name].to_pylist() for name in ("regions_by", "species", "conflict"))
+    regions_by = Counter(regions_by)
+    chains = chains.drop_columns(["regions_by", "species", "conflict"])
     merged = paired - chains.num_rows
     assert found.records == chains.num_rows + len(rejected) + merged, "a record was lost"
     if strict and len(rejected):
@@ -278,6 +288,8 @@ def parse_files(
         formats=found.formats,
         used=found.used,
         regions_by={how: regions_by[how] for how in _REGIONS_BY},
+        species=species,
+        conflicts=conflicts,
     )
 
 
@@ -445,6 +457,8 @@ def _chain_batch(chains: list[Chain]) -> pa.RecordBatch:
         "file": [chain.record.file for chain in chains],
         "line": [chain.record.line for chain in chains],
         "regions_by": [chain.regions_by for chain in chains],
+        "species": [_PLAIN.get(chain.told_species or "", chain.told_species) for chain in chains],
+        "conflict": [chain.conflict for chain in chains],
     }
     for name in ("umi_count", "duplicate_count", "consensus_count"):
         columns[name] = [count_of(f[name]) if name in f else None for f in fields]
