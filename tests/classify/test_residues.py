@@ -7,7 +7,16 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.metrics import roc_auc_score
 
-from airrformer.classify.residues import ENCODINGS, LettersOneHot, PhysChem, ResidueCNN, place
+from airrformer.classify.residues import (
+    ENCODINGS,
+    LettersOf,
+    LettersOneHot,
+    PhysChem,
+    ResidueCNN,
+    fill_missing,
+    find_donors,
+    place,
+)
 from airrformer.errors import UserError
 
 AMINO_ACIDS = "ACDEFGHIKLMNPQRSTVWY"
@@ -89,9 +98,43 @@ def test_blosum_and_properties_by_place():
 @pytest.mark.parametrize("encoding", ENCODINGS)
 def test_a_missing_loop_is_the_typical_one(encoding):
     train = table(["ASSF", "ATSF", "ATSF", ""])
-    X = LettersOneHot(regions=["cdr3"], encoding=encoding).fit(train).transform(train)
+    X = LettersOneHot(regions=["cdr3"], encoding=encoding, missing="mean").fit(train).transform(train)
     X = X.toarray() if sparse.issparse(X) else X
     np.testing.assert_allclose(X[3], X[1] if encoding == "codes" else X[:3].mean(axis=0))
+
+
+@pytest.mark.parametrize("transformer", [LettersOneHot(genes=True), PhysChem()])
+def test_a_missing_chain_is_that_of_a_training_receptor(transformer):
+    """Its parts belong together, it is the same in any company, and receptors do not all get the same one."""
+    loops = [("SGHDT", "YNNE", "ASSF", "TRBV1"), ("KGHDS", "YNNQ", "ATSF", "TRBV2"), ("SGYDT", "FNNE", "AWWF", "TRBV3")]
+    beta = pd.DataFrame(loops, columns=["TRB_cdr1", "TRB_cdr2", "TRB_cdr3", "TRB_v"]).assign(TRB_j="TRBJ1-1")
+    alpha = [f"AV{letter}F" for letter in AMINO_ACIDS]
+    rest = {"TRA_cdr1": "DSAIYN", "TRA_cdr2": "IQSSQRE", "TRA_v": "TRAV21", "TRA_j": "TRAJ1"}
+    train = pd.concat([beta] * 7, ignore_index=True)[:20].assign(TRA_cdr3=alpha, **rest)
+    bare = train.assign(**dict.fromkeys(beta.columns, ""))
+    encoder = clone(transformer).fit(train)
+    names = encoder.get_feature_names_out()
+    own = np.array([name.startswith("TRB") for name in names])
+    X, whole = (m.toarray() if sparse.issparse(m) else m for m in map(encoder.transform, (bare, train)))
+    known = {tuple(row) for row in whole[:, own]}
+    assert len(known) == 3 and {tuple(row) for row in X[:, own]} == known  # no mixture of two
+    alone = encoder.transform(bare[4:5])
+    np.testing.assert_array_equal(alone.toarray()[0] if sparse.issparse(alone) else alone[0], X[4])
+    shuffled = clone(transformer).fit(train[::-1]).transform(bare)
+    np.testing.assert_array_equal(shuffled.toarray() if sparse.issparse(shuffled) else shuffled, X)
+
+
+def test_what_nobody_has_stays_missing_and_a_gene_is_drawn_with_its_loops():
+    letters = pd.DataFrame(
+        {"TRB_cdr1": ["SGHDT", "", "KGHDS"], "TRB_cdr2": [""] * 3, "TRB_cdr3": ["ASSF", "ATSF", "AWWF"]}, dtype=object
+    )
+    donors = find_donors(letters, ["TRB"], ["TRB_cdr1", "TRB_cdr2", "TRB_cdr3"])
+    assert [(parts, sorted(map(tuple, rows))) for parts, rows in donors] == [
+        (["TRB_cdr1", "TRB_cdr3"], [("KGHDS", "AWWF"), ("SGHDT", "ASSF")])
+    ]
+    filled = fill_missing(letters, ["TRB_cdr1", "TRB_cdr2", "TRB_cdr3"], donors)
+    assert filled["TRB_cdr1"][1] in ("SGHDT", "KGHDS")
+    assert filled["TRB_cdr2"].tolist() == [""] * 3 and filled["TRB_cdr3"].tolist() == ["ASSF", "ATSF", "AWWF"]
 
 
 def test_domains_of_one_length_position_by_position():
@@ -136,7 +179,7 @@ def test_codes_have_no_genes_and_encodings_are_checked():
 
 def test_composition_of_a_loop():
     letters = table(["KKDW", "AAAAAILVAA", ""])
-    encoder = PhysChem(regions=["cdr3"]).fit(letters)
+    encoder = PhysChem(regions=["cdr3"], missing="mean").fit(letters)
     X = pd.DataFrame(encoder.transform(letters), columns=encoder.get_feature_names_out())
     assert X["TRB_cdr3_length"].tolist() == [4, 10, 7]
     assert X["TRB_cdr3_charge"].tolist() == [1, 0, 0.5]
@@ -151,7 +194,7 @@ def test_composition_of_a_receptor():
         ["KKDW", "AAKA", "DDAA", ""], TRB_sequence=["KKK", "DDA", "KAA", "AAA"], TRA_sequence=["KA", "DD", "AA", ""]
     )
     letters["TRA_cdr3"] = ["KA", "DAA", "AAAA", "AA"]
-    encoder = PhysChem(regions=["cdr3", "sequence"]).fit(letters)
+    encoder = PhysChem(regions=["cdr3", "sequence"], missing="mean").fit(letters)
     X = pd.DataFrame(encoder.transform(letters), columns=encoder.get_feature_names_out())
     assert X["loops_length"].tolist() == [6, 7, 8, 7]  # the last lacks a loop: the mean of the others
     assert X["loops_charge"].tolist() == [2, 0, -2, 0]
@@ -173,6 +216,19 @@ def test_the_network_learns_a_motif():
     np.testing.assert_allclose(P.sum(axis=1), 1)
     assert roc_auc_score(y_new, P[:, 1]) > 0.95
     assert (model.predict(X_new) == y_new).mean() > 0.85
+
+
+def test_the_network_reads_the_regions_that_it_is_given():
+    X, y = study(200)
+    X["TRB_cdr1"], X["TRB_sequence"] = "SGHDT", "MQQC" + X["TRB_cdr3"]
+    seen = LettersOf(["cdr1", "sequence"]).fit(X).transform(X)
+    assert seen.columns.tolist() == ["TRB_cdr1", "TRB_sequence"]
+    model = ResidueCNN(**FAST | {"regions": None, "max_epochs": 2}).fit(seen, y)
+    assert model.regions_ == ["cdr1", "sequence"]
+    other = seen.assign(TRB_sequence=seen["TRB_sequence"].str.replace("W", "S"))
+    assert np.abs(model.predict_proba(other) - model.predict_proba(seen)).max() > 0
+    with pytest.raises(UserError, match="no column TRB_cdr2"):
+        LettersOf(["cdr2"]).fit(X)
 
 
 def test_one_seed_one_network():

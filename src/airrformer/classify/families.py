@@ -205,12 +205,12 @@ def _mlp(settings: MlpClassifier, point: dict) -> dict:
 
 
 def _cnn(settings: CnnClassifier, point: dict, X, seed: int) -> ResidueCNN:
-    return ResidueCNN(**point, n_models=settings.models, random_state=seed)
+    return ResidueCNN(regions=None, **point, n_models=settings.models, random_state=seed)
 
 
 def _one_network(settings: CnnClassifier, point: dict, X, seed: int) -> ResidueCNN:
     # it tells good settings from bad ones about as well as the average of several
-    return ResidueCNN(**point, n_models=1, random_state=seed)
+    return ResidueCNN(regions=None, **point, n_models=1, random_state=seed)
 
 
 FAMILIES: dict[str, Family] = {

@@ -21,7 +21,7 @@ from airrformer.classify.families import FAMILIES, REGRESSORS, Family, kernel_su
 from airrformer.classify.features import view_name
 from airrformer.classify.kernel_sum import ViewKernel
 from airrformer.classify.metrics import auroc_by_column, best_threshold, mean_defined, spearman
-from airrformer.classify.residues import LettersOneHot, PhysChem
+from airrformer.classify.residues import LettersOf, LettersOneHot, PhysChem
 from airrformer.classify.stacking import Stack
 from airrformer.config import (
     Classifier,
@@ -33,6 +33,7 @@ from airrformer.config import (
     StackClassifier,
     Target,
 )
+from airrformer.config.classifiers import CnnClassifier
 
 INNER_FOLDS = 3
 
@@ -219,10 +220,18 @@ def _within_budget(grid: list[dict], budget: int | None, seed: int) -> list[dict
 
 
 def _vectoriser(task: Task) -> TransformerMixin | None:
-    """What makes vectors of letters, unfitted; ``None`` for vectors, and for classifiers that read letters."""
-    if task.letters is None or task.family.reads_letters:
+    """What makes vectors of letters, unfitted; ``None`` for vectors, and for classifiers that compare letters."""
+    if task.letters is None:
         return None
-    return letters_as_vectors(task.letters)
+    if isinstance(task.settings, CnnClassifier):
+        return LettersOf(task.letters.regions)
+    if task.family.reads_letters:
+        return None
+    vectors = letters_as_vectors(task.letters)
+    return vectors.set_params(missing="mean") if task.settings.kind in _LINEAR else vectors
+
+
+_LINEAR = ("logistic_regression", "linear_svm", "ridge")  # a mean is no signal to them, and disturbs them least
 
 
 def letters_as_vectors(letters: LettersEncoder) -> TransformerMixin:

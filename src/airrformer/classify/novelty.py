@@ -75,9 +75,9 @@ def nearest_training(
     """A row for each new receptor and each of its nearest training receptors, nearest first.
 
     Columns: receptor_id, rank (from 1), training_receptor, labels, edits (over the CDRs that both have), compared
-    (which those are, such as ``TRA CDR1,2,3 TRB CDR3``), warning (why the receptor is unlike the training ones, "" where
-    it is not). A receptor without any CDR has one row, without a neighbour. In the order of the ranks a CDR that one of
-    the two lacks counts as many edits as it usually has.
+    (which those are, such as ``TRA CDR1,2,3 TRB CDR3``), warning (why the receptor is unlike the training ones, ""
+    where it is not). A receptor without any CDR has one row, without a neighbour. In the order of the ranks a CDR that
+    one of the two lacks counts as many edits as it usually has.
 
     Args:
         chains: of the new receptors, a row each: receptor_id, chain, locus, species (None: nothing tells) and conflict

@@ -48,6 +48,7 @@ TRUSTED_TYPES: tuple[str, ...] = (
     "airrformer.classify.kernels.DistanceNeighbors",
     "airrformer.classify.kernels.DistanceSVC",
     "airrformer.classify.kernels.KernelDensityRatio",
+    "airrformer.classify.residues.LettersOf",
     "airrformer.classify.residues.LettersOneHot",
     "airrformer.classify.residues.PhysChem",
     "airrformer.classify.residues.ResidueCNN",

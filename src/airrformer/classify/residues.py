@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from hashlib import blake2b
 
 import numpy as np
 import pandas as pd
@@ -25,6 +26,7 @@ LOOPS = ("cdr1", "cdr2", "cdr3")
 REGIONS = (*LOOPS, "sequence")
 GENES = ("v", "j")
 ENCODINGS = ("onehot", "pairs", "blosum", "physchem", "codes")
+MISSING = ("drawn", "mean")  # what stands in for a missing part
 
 # What a place of a window may hold: no residue, one of the twenty, or a letter that is none of them.
 GAP, UNKNOWN = 0, 21
@@ -71,6 +73,10 @@ def chains_of(letters: pd.DataFrame) -> list[str]:
     return list(dict.fromkeys(names))
 
 
+def _regions_of(letters: pd.DataFrame) -> list[str]:
+    return [region for region in REGIONS if any(str(name).endswith(f"_{region}") for name in letters)]
+
+
 def _codes(loop: str) -> np.ndarray:
     return _CODE_OF[np.frombuffer(loop.encode("ascii", "replace"), dtype=np.uint8)]
 
@@ -87,6 +93,53 @@ def _check_choice(what: str, given: Sequence[str], known: Sequence[str]) -> None
     wrong = [name for name in given if name not in known]
     if wrong or not given:
         raise UserError(f"{what} {', '.join(map(repr, wrong)) or 'of no name'}: use some of {', '.join(known)}")
+
+
+# --------------------------------------------------------------------------------------------------- what is missing
+
+_MOST_DONORS = 1000
+Donors = list[tuple[list[str], np.ndarray]]  # parts of one chain, and those of training receptors, str (n, parts)
+
+
+def find_donors(letters: pd.DataFrame, chains: Sequence[str], parts: Sequence[str]) -> Donors:
+    """Of whom ``fill_missing`` takes what others lack. ``parts``: names of columns, ``<chain>_<part>``.
+
+    The parts of one chain come from one donor, so that they belong together, where some receptor has them all. What no
+    receptor has stays missing. At most 1,000 donors a chain, the same whatever the order of the rows.
+    """
+    found: Donors = []
+    for chain in chains:
+        own = [part for part in parts if part.rsplit("_", 1)[0] == chain]
+        known = [part for part, texts in zip(own, _columns(letters, own)) if any(texts)]
+        for group in [known] if _whole_rows(letters, known) else [[part] for part in known]:
+            rows = sorted(set(_whole_rows(letters, group)), key=_hash)[:_MOST_DONORS]
+            found.append((group, np.array(rows, dtype=str)))
+    return found
+
+
+def _whole_rows(letters: pd.DataFrame, parts: list[str]) -> list[tuple[str, ...]]:
+    return [row for row in zip(*_columns(letters, parts)) if all(row)]
+
+
+def fill_missing(letters: pd.DataFrame, parts: Sequence[str], donors: Donors) -> pd.DataFrame:
+    """The columns ``parts`` of ``letters``; what is missing there is a donor's, drawn by a hash of the own letters.
+
+    A mean, or a row of zeros, tells a tree, a kernel or a network who lacks a chain, and with that the class that lacks
+    it more often. Drawn parts look like any other's, are the same on every run, and do not hang on the rows beside.
+    """
+    columns = dict(zip(parts, _columns(letters, parts)))
+    own = {row: texts for row, texts in enumerate(zip(*columns.values())) if not all(texts)}
+    for group, drawn in donors:
+        for row, texts in own.items():
+            if not all(columns[part][row] for part in group):
+                donor = drawn[int.from_bytes(_hash((group[0], *texts)), "big") % len(drawn)]
+                for part, text in zip(group, donor):
+                    columns[part][row] = columns[part][row] or str(text)
+    return pd.DataFrame(columns, dtype=object)
+
+
+def _hash(texts: Sequence[str]) -> bytes:
+    return blake2b("\x1f".join(texts).encode(), digest_size=8).digest()
 
 
 @cache
@@ -110,14 +163,19 @@ class _Letters(TransformerMixin, BaseEstimator):
     """What transformers of letters share: blocks of columns side by side, and what becomes of a missing part.
 
     A subclass gives ``_blocks(X)``: for each part of a receptor its numbers (sparse or dense), the rows that have
-    the part, and the names of the columns. Only columns that vary in training are kept. A receptor that lacks a part
-    gets the mean of training there (of ``codes`` the most frequent), so that what is missing says as little as it can.
+    the part, and the names of the columns. Only columns that vary in training are kept. What a receptor lacks says as
+    little as it can: ``missing="drawn"`` takes it from a training receptor (``fill_missing``), ``missing="mean"`` takes
+    the mean of training (of ``codes`` the most frequent), which is better for linear models, and for these alone: all
+    others tell who has it.
     """
 
     def fit(self, X: pd.DataFrame, y=None):
         """Learn chains, widths, genes, and which columns vary. Raises ``UserError`` when none does."""
         self._learn(X)
         self.n_features_in_ = X.shape[1]
+        _check_choice("missing", [self.missing], MISSING)
+        self.donors_ = find_donors(X, self.chains_, self._needed()) if self.missing == "drawn" else []
+        X = fill_missing(X, self._needed(), self.donors_)
         fills, kept = [], []
         for block, present, _ in self._blocks(X):
             values = block[present] if present.any() else block[:0]
@@ -134,6 +192,7 @@ class _Letters(TransformerMixin, BaseEstimator):
     def transform(self, X: pd.DataFrame):
         """float64 (n, D), sparse for ``onehot`` and ``pairs``. What training did not know (genes, letters) is 0."""
         check_is_fitted(self, "kept_")
+        X = fill_missing(X, self._needed(), self.donors_)
         blocks, start = [], 0
         for block, present, _ in self._blocks(X):
             fill = self.fill_[start : start + block.shape[1]]
@@ -194,6 +253,7 @@ class LettersOneHot(_Letters):
         ``blosum`` (the residue's row of BLOSUM62), ``physchem`` (four properties, standardised), ``codes`` (one column
         a place, 0 to 21, for models that take categories).
     genes: whether V and J genes are features too, one-hot (not with ``codes``).
+    missing: ``drawn`` or, for linear models, ``mean``: what stands in for a part that a receptor lacks.
 
     ``fit`` takes letters; ``transform`` returns float64 (n, D), ``scipy.sparse.csr_array`` for the sparse encodings.
     Loops longer than any of training lose their middle; unknown genes and letters are zeros. Raises ``UserError`` for
@@ -207,11 +267,12 @@ class LettersOneHot(_Letters):
     [[1.0, 0.0, 0.0, 1.0], [1.0, 0.0, 1.0, 0.0], [0.0, 1.0, 0.0, 1.0]]
     """
 
-    def __init__(self, chains=None, regions=LOOPS, encoding="onehot", genes=False):
+    def __init__(self, chains=None, regions=LOOPS, encoding="onehot", genes=False, missing="drawn"):
         self.chains = chains
         self.regions = regions
         self.encoding = encoding
         self.genes = genes
+        self.missing = missing
 
     def _learn(self, X: pd.DataFrame) -> None:
         super()._learn(X)
@@ -288,12 +349,13 @@ class PhysChem(_Letters):
     highest mean hydropathy and charge of any five residues in a row, and the count of each of the twenty. For the whole
     receptor: the first four over all loops, the square of their charge, and the charge of all V domains and the product
     of their charges, which are what solubility and self-association hang on (Sharma et al. 2014, PNAS 111:18601).
-    float64 (n, D); only columns that vary in training.
+    float64 (n, D); only columns that vary in training. ``missing`` as in ``LettersOneHot``.
     """
 
-    def __init__(self, chains=None, regions=LOOPS):
+    def __init__(self, chains=None, regions=LOOPS, missing="drawn"):
         self.chains = chains
         self.regions = regions
+        self.missing = missing
 
     def _blocks(self, X: pd.DataFrame):
         found = {}
@@ -340,12 +402,31 @@ def _composition(loop: str) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------ the network
 
 
+class LettersOf(TransformerMixin, BaseEstimator):
+    """Of a table of letters the columns of some regions, as text: what a model that reads residues itself may see."""
+
+    def __init__(self, regions=LOOPS):
+        self.regions = regions
+
+    def fit(self, X: pd.DataFrame, y=None) -> LettersOf:
+        """Learn which columns these are. Raises ``UserError`` for a region that is not there."""
+        _check_choice("regions", list(self.regions), REGIONS)
+        self.columns_ = [f"{chain}_{region}" for chain in chains_of(X) for region in self.regions]
+        _columns(X, self.columns_)
+        return self
+
+    def transform(self, X: pd.DataFrame) -> pd.DataFrame:
+        check_is_fitted(self, "columns_")
+        return pd.DataFrame(dict(zip(self.columns_, _columns(X, self.columns_))), dtype=object)
+
+
 class ResidueCNN(ClassifierMixin, BaseEstimator):
     """Convolutions over the residues of the loops, laid side by side, then one hidden layer; averaged over networks.
 
     Parameters
     ----------
-    chains, regions: what is read, as in ``LettersOneHot``.
+    chains, regions: what is read, as in ``LettersOneHot`` (regions ``None``: all that the letters have). What a
+        receptor lacks is drawn from training.
     channels, kernel, layers: of the convolutions. hidden: width of the layer after them. dropout: after each.
     learning_rate, weight_decay, batch_size: of AdamW; the rate falls to a tenth along a cosine over ``max_epochs``.
     max_epochs, patience: training stops when the log loss on the rows held out has not improved for ``patience``
@@ -393,8 +474,9 @@ class ResidueCNN(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: pd.DataFrame, Y, groups=None) -> ResidueCNN:
         """Train on all rows but those held out for stopping. Raises ``UserError`` for a class with one label."""
-        _check_choice("regions", list(self.regions), REGIONS)
         self.chains_ = chains_of(X) if self.chains is None else list(self.chains)
+        self.regions_ = _regions_of(X) if self.regions is None else list(self.regions)
+        _check_choice("regions", self.regions_, REGIONS)
         Y = np.asarray(Y)
         self.multi_ = Y.ndim == 2
         if self.multi_:
@@ -406,6 +488,7 @@ class ResidueCNN(ClassifierMixin, BaseEstimator):
                 raise UserError(f"two labels were expected, not {len(self.classes_)}: {self.classes_[:5].tolist()}")
         self.widths_ = [max(map(len, loops), default=0) for loops in _columns(X, self._parts())]
         self.n_features_in_ = X.shape[1]
+        self.donors_ = find_donors(X, self.chains_, self._parts())
         codes = self._codes(X)
         groups = np.arange(len(X)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
         self.weights_, self.epochs_ = [], []
@@ -432,13 +515,14 @@ class ResidueCNN(ClassifierMixin, BaseEstimator):
         return likely.astype(int) if self.multi_ else self.classes_[likely.astype(int)]
 
     def _parts(self) -> list[str]:
-        return [f"{chain}_{region}" for chain in self.chains_ for region in self.regions]
+        return [f"{chain}_{region}" for chain in self.chains_ for region in self.regions_]
 
     def _codes(self, X: pd.DataFrame) -> np.ndarray:
         """All windows side by side, uint8 (n, L), with room between them so that no filter sees two loops."""
         between = np.zeros((len(X), self.kernel // 2), dtype=np.uint8)
         windows = []
-        for loops, width in zip(_columns(X, self._parts()), self.widths_):
+        filled = fill_missing(X, self._parts(), self.donors_)
+        for loops, width in zip(_columns(filled, self._parts()), self.widths_):
             codes = place(loops, width)
             codes[np.array([loop == "" for loop in loops], dtype=bool)] = UNKNOWN
             windows += [codes, between]
