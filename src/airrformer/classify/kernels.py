@@ -502,7 +502,7 @@ def _votes(queries, references, Y: np.ndarray, metric: Metric, fill: dict, point
     # classes of which the same receptors are known have the same neighbours
     sets, set_of = np.unique(Y >= 0, axis=1, return_inverse=True)
     both = (Y == 1).any(axis=0) & (Y == 0).any(axis=0)
-    for rows, (block,) in blocks_of(queries, references, [metric]):
+    for rows, (block,) in blocks_of(queries, references, [metric], AT_ONCE):
         distances = block.distances(fill)
         for i, is_known in enumerate(sets.T):
             classes = np.flatnonzero((set_of == i) & both)
