@@ -5,8 +5,12 @@ from __future__ import annotations
 from importlib.metadata import version
 from pathlib import Path
 
+import numpy as np
+
 from airrformer import __version__
 from airrformer.classify.features import Receptors
+from airrformer.classify.leakage import shortcut_leaks
+from airrformer.classify.negatives import METHODS
 from airrformer.classify.persistence import encoders_of, hash_names
 from airrformer.config import Config, Target
 from airrformer.paths import write_text
@@ -25,12 +29,25 @@ _SPLITS = {
 }
 
 
-def write_card(path: str | Path, config: Config, target: Target, metrics: dict, data: Receptors) -> None:
-    """Write the card of a target; ``metrics`` as metrics.json has them."""
+def write_card(
+    path: str | Path,
+    config: Config,
+    target: Target,
+    metrics: dict,
+    data: Receptors,
+    baselines: dict[str, dict] | None = None,
+) -> None:
+    """Write the card of a target.
+
+    ``metrics`` as metrics.json has them; ``baselines`` of the same dataset as theirs has them, by name, if there are.
+    """
     lines = [
         *_learned(config, target, metrics, data),
         *_judged(metrics),
+        *_ranked(metrics),
+        *_by_negatives(metrics),
         *_calibrated(metrics),
+        *_told_otherwise(config, metrics, data, baselines or {}),
         *_leakage(metrics),
         *_limits(metrics),
         f"airrformer {__version__}, scikit-learn {version('scikit-learn')}; hash of the training ids "
@@ -62,10 +79,12 @@ def _learned(config: Config, target: Target, metrics: dict, data: Receptors) -> 
     ]
     if metrics["task"] == "regression":
         return lines
-    Y = data.all_labels(config.seed)
-    rows = zip(data.classes, (Y == 1).sum(axis=0), (Y == 0).sum(axis=0), (Y == -1).sum(axis=0))
-    lines += ["| class | receptors | not of it | unknown |", "| --- | --- | --- | --- |"]
-    lines += [f"| {name} | {of} | {not_of} | {unknown} |" for name, of, not_of, unknown in rows]
+    Y, method = data.labels(np.zeros(len(data.ids), dtype=np.int64), config.seed)
+    kinds = [code for code in range(1, len(METHODS)) if (method == code).any()]
+    columns = ["receptors", *(f"not of it ({METHODS[code]})" for code in kinds), "unknown"]
+    counts = [(Y == 1).sum(axis=0), *((method == code).sum(axis=0) for code in kinds), (Y == -1).sum(axis=0)]
+    lines += [f"| class | {' | '.join(columns)} |", f"| --- |{' --- |' * len(columns)}"]
+    lines += [f"| {name} | {' | '.join(map(str, row))} |" for name, row in zip(data.classes, zip(*counts))]
     lines.append("")
     lines += [f"- left out: {item['class']} ({item['reason']})" for item in metrics["left_out"]]
     methods = metrics["negatives"]["methods"]
@@ -107,6 +126,91 @@ def _judged(metrics: dict) -> list[str]:
             count = entry.get("n_positive", entry.get("n", ""))
             lines.append(f"| {split} | {name} | {count} | {' | '.join(cells)} |")
     return [*lines, ""]
+
+
+def _ranked(metrics: dict) -> list[str]:
+    """Of what stands first: how much is right."""
+    if metrics["task"] == "regression":
+        return []
+    top, lines = metrics["settings"]["evaluation"]["top_k"], []
+    for split, judged in _scored(metrics):
+        first, pooled = judged["macro"]["precision_at_k"], judged["pooled"]
+        said = f"- {split}: of the {top} receptors with the highest scores of a class {_cell(first)} are of it"
+        if pooled.get("top_1_accuracy") is not None:
+            said += f"; the likeliest class of a receptor is right in {pooled['top_1_accuracy']:.0%}"
+        if pooled.get("top_3_accuracy") is not None:
+            said += f", one of its three likeliest in {pooled['top_3_accuracy']:.0%}"
+        lines.append(said)
+    return ["What stands first (mean over the classes):", "", *lines, ""]
+
+
+def _by_negatives(metrics: dict) -> list[str]:
+    """The numbers against the negatives of each kind, where there are several."""
+    lines = [
+        f"| {split} | {kind} | {' | '.join(_cell(found[metric]) for metric in _METRICS['classification'])} |"
+        for split, judged in _scored(metrics)
+        for kind, found in judged.get("negatives", {}).items()
+    ]
+    if not lines:
+        return []
+    names = _METRICS["classification"].values()
+    return [
+        "Against the negatives of each kind alone, mean over the classes; those that were measured count most:",
+        "",
+        f"| split | negatives | {' | '.join(names)} |",
+        f"| --- | --- |{' --- |' * len(names)}",
+        *lines,
+        "",
+    ]
+
+
+def _scored(metrics: dict) -> list[tuple[str, dict]]:
+    return [(split, judged) for split, judged in metrics["splits"].items() if "skipped" not in judged]
+
+
+def _told_otherwise(config: Config, metrics: dict, data: Receptors, baselines: dict[str, dict]) -> list[str]:
+    """What tells the labels without looking at what binds."""
+    if metrics["task"] == "regression":
+        return []
+    leaks = shortcut_leaks(data.receptors, data.chains, data.all_labels(config.seed), data.classes)
+    bad = [f"- **{leak['title']}**: {leak['sentence']}" for leak in leaks if leak["level"] == "bad"]
+    fine = [leak["check"].replace("_", " ") for leak in leaks if leak["level"] != "bad"]
+    lines = ["## Shortcuts and leaks", ""]
+    if bad:
+        lines += ["Scores may be too good:", "", *bad, ""]
+    if fine:
+        lines += [f"Looked at, and no warning: {', '.join(fine)}.", ""]
+    table, warnings = [], []
+    for split, judged in _scored(metrics):
+        own = judged["macro"]["auroc"]
+        cells = []
+        for kind in ("shortcut", "strong"):
+            found = {name: entry for name, entry in baselines.items() if entry["kind"] == kind}
+            best, entry, value = _best(found, split)
+            cells.append(f"{_cell(value)}, {entry['what']}" if entry else "none")
+            if entry and own["low"] is not None and value["value"] >= own["low"]:
+                what = "A shortcut" if kind == "shortcut" else "A plain model"
+                warnings.append(
+                    f"- **{what} does as well** in the {split} split: {entry['what']} (`{best}`) reaches "
+                    f"{value['value']:.3f}, within the interval of this model."
+                )
+        table.append(f"| {split} | {_cell(own)} | {' | '.join(cells)} |")
+    if not baselines:
+        return lines
+    lines += [*warnings, ""] if warnings else []
+    lines += ["AUROC on the same folds, mean over the classes:", ""]
+    return [*lines, "| split | this model | best shortcut | best plain one |", "| --- | --- | --- | --- |", *table, ""]
+
+
+def _best(baselines: dict[str, dict], split: str) -> tuple[str, dict | None, dict]:
+    """The baseline with the highest AUROC in a split: its name, entry and AUROC; no entry where none is defined."""
+    found = [
+        (name, entry, entry["splits"][split]["macro"]["auroc"])
+        for name, entry in baselines.items()
+        if "macro" in entry["splits"].get(split, {})
+    ]
+    defined = [each for each in found if each[2]["value"] is not None]
+    return max(defined, key=lambda each: each[2]["value"], default=("", None, {}))
 
 
 def _calibrated(metrics: dict) -> list[str]:

@@ -1,0 +1,67 @@
+"""The card of a saved classifier: what leaks, what does as well, the negatives of each kind, and what stands first."""
+
+import numpy as np
+import pytest
+
+from airrformer.classify import classify
+from airrformer.classify.card import write_card
+from airrformer.classify.features import read_labelled
+from airrformer.config import load_config
+from airrformer.receptors.tables import read_receptors, write_receptors
+
+
+@pytest.fixture
+def made(make_study):
+    """Three classes told by the features; a third of B is said not to be of A; who is of A occurs more often."""
+    rng = np.random.default_rng(0)
+    which = rng.integers(0, 3, 90)
+    X = (rng.normal(size=(90, 6)) + 6 * np.eye(3, 6)[which]).astype(np.float32)
+    study = make_study(X, [["BAC"[k]] for k in which], [f"d{i}" for i in rng.integers(0, 9, 90)])
+    path = study.results.receptors("toy")
+    receptors = read_receptors(path)
+    receptors["occurrences"] = np.where(which == 1, rng.integers(3, 9, 90), 1)
+    receptors["not_label"] = [["A"] if k == 0 and i % 3 == 0 else [] for i, k in enumerate(which)]
+    write_receptors(receptors, path)
+    config = study.config.model_dump(mode="json")
+    config["datasets"]["toy"]["negatives"] = {"methods": ["given", "swapped"]}
+    config["evaluation"] |= {"splits": ["random"], "bootstrap": 100}
+    study.config = load_config(config)
+    metrics = classify(study.config, study.target, study.results, study.output)
+    given = sum(k == 0 and i % 3 == 0 for i, k in enumerate(which))
+    return study, metrics, which, given
+
+
+def test_leaks_negatives_and_what_stands_first(made):
+    study, metrics, which, given = made
+    card = (study.output / "card.md").read_text()
+    assert "| class | receptors | not of it (given) | not of it (swapped) | unknown |" in card
+    assert f"| A | {(which == 1).sum()} | {given} | {(which != 1).sum() - given} | 0 |" in card
+    assert "- **How often a receptor stands in the input tells its label**: positives stand there" in card
+    assert "Looked at, and no warning: " in card and "both labels" in card
+    auroc = metrics["splits"]["random"]["negatives"]["given"]["auroc"]
+    assert f"| random | given | {auroc['value']:.3f} [{auroc['low']:.3f}, {auroc['high']:.3f}] |" in card
+    pooled = metrics["splits"]["random"]["pooled"]
+    first = metrics["splits"]["random"]["macro"]["precision_at_k"]["value"]
+    assert f"- random: of the 10 receptors with the highest scores of a class {first:.3f} [" in card
+    assert f"; the likeliest class of a receptor is right in {pooled['top_1_accuracy']:.0%}\n" in card
+    assert "best shortcut" not in card  # no baselines were made
+
+
+def test_what_does_as_well_is_a_warning(made):
+    study, metrics, *_ = made
+    data = read_labelled(study.config, "toy", study.results)
+    own = metrics["splits"]["random"]["macro"]["auroc"]
+    worse = {"random": {"macro": {"auroc": {"value": 0.5, "low": 0.4, "high": 0.6}}}}
+    baselines = {
+        "frequency_only": {"kind": "shortcut", "what": "how often it occurs", "splits": metrics["splits"]},
+        "length_only": {"kind": "shortcut", "what": "lengths", "splits": worse},
+        "kmers": {"kind": "strong", "what": "3-mers", "splits": worse},
+        "untrained": {"kind": "strong", "what": "random weights", "splits": {"random": {"skipped": "no groups"}}},
+    }
+    write_card(study.output / "card.md", study.config, study.target, metrics, data, baselines)
+    card = (study.output / "card.md").read_text()
+    assert (
+        "- **A shortcut does as well** in the random split: how often it occurs (`frequency_only`) reaches "
+        f"{own['value']:.3f}, within the interval of this model." in card
+    )
+    assert "A plain model does as well" not in card and "| 0.500 [0.400, 0.600], 3-mers |" in card
