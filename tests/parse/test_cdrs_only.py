@@ -47,6 +47,22 @@ def test_six_cdrs_are_two_chains_whose_slices_are_the_cdrs(parsed):
     assert "known by its CDRs only: 4 records" in found.notes and "gaps taken out: 1 record" in found.notes
 
 
+def test_cdrs_are_laid_into_the_nearest_germline_frameworks(parsed):
+    # IGHV1-24 has GYTLTELS and FDPEDGET
+    found = parsed(HEADER + row("a", ("GYTLTDLS", *HEAVY[1:])), rebuild="always")
+    heavy, light = (chain for _, chain in found.chains.iterrows())
+    assert regions(heavy) == ("GYTLTDLS", *HEAVY[1:]) and regions(light) == LIGHT
+    v = "QVQLVQSGAEVKKPGASVKVSCKVSGYTLTDLSMHWVRQAPGKGLEWMGGFDPEDAETIYAQKFQGRVTMTEDTSTDTAYMELSSLRSEDTAVYYC"
+    assert heavy.sequence_aa == f"{v}ATLAYCTNGVWGQGTLVTVSS"
+    assert heavy.note == "framework of IGHV1-24*01, the V gene with the nearest CDR1 and CDR2 (2 edits away)"
+    # IGKV1-8 and IGKV1-9 have these CDRs; the CDR3 ends like IGKJ3
+    v = "AIRMTQSPSSFSASTGDRVTITCRASQGISSYLAWYQQKPGKAPKLLIYAASTLQSGVPSRFSGSGSGTDFTLTISCLQSEDFATYYC"
+    assert light.sequence_aa == f"{v}QQLNSYPRFTFGPGTKVDIK" and pd.isna(light.v_call)
+    assert light.note == "framework of IGKV1-8*01, the V gene with the nearest CDR1 and CDR2 (0 edits away)"
+    assert found.regions_by["genes"] == 2 and found.chains.numbered.all()
+    assert "chain rebuilt from its CDRs and the nearest germline frameworks: 2 records" in found.notes
+
+
 def test_what_cannot_be_residues_is_rejected_with_its_reason(parsed):
     text = HEADER + row("ok") + row("stop", ("IH*LR", *HEAVY[1:])) + row("gap", light=("QGISSY", "", "QQL"))
     text += row("x", ("GXTLTELS", *HEAVY[1:])) + row("digit", light=("QGISSY", "A1S", "QQL"))

@@ -104,8 +104,8 @@ class Dataset(Strict):
     )
     rebuild: Literal["auto", "always", "never"] = Field(
         "auto",
-        description="chains known by V, CDR3 and J only: put together from germline residues, or what is given alone "
-        "(junction, CDRs); auto: only TCRs, because antibodies are mutated",
+        description="chains known by V, CDR3 and J only, or by their CDRs: put together from germline residues, or "
+        "what is given alone (junction, CDRs); auto: only TCRs with genes, because antibodies are mutated",
     )
     leader_and_constant: Literal["keep", "cut"] = Field(
         "keep", description="residues before and after the V domain, where it is found"

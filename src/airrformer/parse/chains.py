@@ -16,7 +16,7 @@ from airrformer.parse.records import Record, Rejection
 from airrformer.parse.residues import SHORTEST_CDR3, SHORTEST_DOMAIN, Rejected, clean_residues
 from airrformer.parse.survey import Facts
 from airrformer.receptors.genes import GeneCall, species_name, standardise
-from airrformer.receptors.germlines import Bounds, anchor_notes, germline_j, rebuild_chain
+from airrformer.receptors.germlines import Bounds, anchor_notes, germline_j, rebuild_chain, rebuild_from_cdrs
 from airrformer.receptors.regions import cut, outside
 from airrformer.receptors.tables import CHAIN_LOCI, CHAIN_OF_LOCUS
 
@@ -215,21 +215,41 @@ class ChainBuilder:
         return cleaned.sequence
 
     def _join_cdrs(self, chain: Chain) -> None:
-        """A chain of which the three CDRs are known and nothing else: one after the other. Raises ``Rejected``."""
+        """A chain of which the three CDRs are known and nothing else: one after the other. Raises ``Rejected``.
+
+        With ``rebuild: always`` they are laid into germline frameworks.
+        """
         fields = chain.record.fields
-        bounds: Bounds = {}
+        cdrs = {}
         for name in SHORT_CDRS:
             if name not in fields:
                 raise Rejected(f"no {name}, and the chain is known by its CDRs only")
-            start, text = len(chain.sequence_aa), fields[name]
-            chain.sequence_aa += text if text == ASN_ALA_ASN else self._cleaned(text, chain)
-            bounds[name.removesuffix("_aa")] = (start, len(chain.sequence_aa))
+            text = fields[name]
+            cdrs[name.removesuffix("_aa")] = text if text == ASN_ALA_ASN else self._cleaned(text, chain)
+        if self._rebuild:
+            self._lay_into_germline(chain, cdrs)
+            return
+        bounds: Bounds = {}
+        for name, residues in cdrs.items():
+            bounds[name] = (len(chain.sequence_aa), len(chain.sequence_aa) + len(residues))
+            chain.sequence_aa += residues
         start = len(chain.sequence_aa)
         chain.sequence_aa += (chain.junction_aa or "")[1:-1]
         bounds["cdr3"] = (start, len(chain.sequence_aa))
         chain.bounds, chain.regions_by = bounds, "cdrs_only"
         chain.notes.append("known by its CDRs only")
         self.changes["known by its CDRs only"] += 1
+
+    def _lay_into_germline(self, chain: Chain, cdrs: dict[str, str]) -> None:
+        """The V domain from the CDRs and the germline residues nearest to them. Raises ``Rejected``."""
+        loci = chain.loci or sorted(self._asked)
+        try:
+            rebuilt = rebuild_from_cdrs(cdrs["cdr1"], cdrs["cdr2"], chain.junction_aa or "", loci, chain.species)
+        except ValueError as reason:
+            raise Rejected(f"chain cannot be rebuilt: {reason}", chain.junction_aa or "") from None
+        self.changes["chain rebuilt from its CDRs and the nearest germline frameworks"] += 1
+        chain.sequence_aa, chain.bounds, chain.regions_by = rebuilt.sequence_aa, rebuilt.bounds, "genes"
+        chain.notes.append(rebuilt.note or "")
 
     def _put_together(self, chain: Chain) -> None:
         """The V domain from germline residues and the junction. Raises ``Rejected`` where a gene has none."""

@@ -6,12 +6,13 @@ A junction has its anchors (C104 ... F118 or W118), a CDR3 has not. Residues of 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeVar
 
 import tidytcells
+from rapidfuzz.distance import Levenshtein
 
 from airrformer.receptors.genes import HUMAN, MOUSE, genes_of, standardise
 
@@ -269,6 +270,68 @@ def rebuild_chain(v_call: str, junction_aa: str, j_call: str, species: str = HUM
     start, end = len(before) + 1, len(before) + len(junction_aa) - 1
     bounds = {**v.bounds, "cdr3": (start, end), "fwr4": (end, len(sequence))}
     return RebuiltChain(sequence, bounds, "; ".join([*taken_as, *anchor_notes(junction_aa)]) or None)
+
+
+def rebuild_from_cdrs(
+    cdr1: str, cdr2: str, junction_aa: str, loci: Sequence[str], species: str = HUMAN
+) -> RebuiltChain:
+    """The V domain of a chain known by its CDRs alone: they are laid into germline frameworks.
+
+    These are of the V gene whose CDR1 and CDR2 are the fewest edits away, of several the first in the order of their
+    names; after the junction follows the J gene that it ends like, or where that is not clear the locus's first.
+
+    Args:
+        loci: those that the chain may be of, such as IGK and IGL.
+        junction_aa: CDR3 with its anchors.
+
+    Raises:
+        ValueError: where no gene of the loci has germline residues.
+
+    >>> chain = rebuild_from_cdrs("GFTFSRYA", "ISGSGDST", "CANEENRSQYNGGYW", ["IGH"])
+    >>> chain.note
+    'framework of IGHV3-23*01, the V gene with the nearest CDR1 and CDR2 (2 edits away)'
+    """
+    edits, v = _nearest_by_cdrs(cdr1, cdr2, tuple(loci), species)
+    locus = v.allele[:3]
+    j = germline_j_of_junction(junction_aa, locus, species) or _first_j(locus, species)
+    sequence, bounds = "", {}
+    for region in ("fwr1", "cdr1", "fwr2", "cdr2", "fwr3"):
+        residues = {"cdr1": cdr1, "cdr2": cdr2}.get(region, v.sequence[slice(*v.bounds[region])])
+        bounds[region] = (len(sequence), len(sequence) + len(residues))
+        sequence += residues
+    start, end = len(sequence), len(sequence) + len(junction_aa) - 2  # C104 ends FWR3
+    sequence += junction_aa[1:] + j.tail
+    note = f"framework of {v.allele}, the V gene with the nearest CDR1 and CDR2 ({edits} edits away)"
+    return RebuiltChain(sequence, {**bounds, "cdr3": (start, end), "fwr4": (end, len(sequence))}, note)
+
+
+@lru_cache(maxsize=100_000)
+def _nearest_by_cdrs(cdr1: str, cdr2: str, loci: tuple[str, ...], species: str) -> tuple[int, GermlineV]:
+    def edits(v: GermlineV) -> int:
+        pairs = (cdr1, "cdr1"), (cdr2, "cdr2")
+        return sum(Levenshtein.distance(given, v.sequence[slice(*v.bounds[name])]) for given, name in pairs)
+
+    genes = _functional_v(loci, species)
+    if not genes:
+        raise ValueError(f"no germline residues of {' or '.join(loci)} of {species} are known")
+    nearest = min(genes, key=edits)
+    return edits(nearest), nearest
+
+
+@lru_cache(maxsize=100)
+def _functional_v(loci: tuple[str, ...], species: str) -> list[GermlineV]:
+    found = []
+    for kind in dict.fromkeys(locus[:2] for locus in loci):
+        for gene, alleles in genes_of(kind, species).items():
+            if gene.startswith(tuple(f"{locus}V" for locus in loci)):
+                read = (_germline_v(f"{gene}*{allele}", species) for allele, state in alleles.items() if state == "F")
+                found += [v for v in read if isinstance(v, GermlineV) and "fwr3" in v.bounds]
+    return found
+
+
+def _first_j(locus: str, species: str) -> GermlineJ:
+    allele, (end, tail) = _j_ends(locus, species)[0]
+    return GermlineJ(allele, end[-1], tail)
 
 
 def _j_like(junction_aa: str, v_call: str, species: str) -> str:
