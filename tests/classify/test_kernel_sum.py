@@ -151,3 +151,15 @@ def test_a_sum_may_stand_in_a_stack():
     assert list(fitted.chosen)[:2] == ["1: kernel_sum", "2: kernel_sum"]
     scores = fitted.scores(X)
     assert scores.shape == Y.shape and not np.isnan(scores).any()
+
+
+def test_the_other_of_two_classes_is_the_first_one_turned_round():
+    X, score = numbers()
+    y = (score > 0.3).astype(np.int8)
+    y[:20] = -1
+    other = np.where(y >= 0, 1 - y, -1)
+    both = KernelSumSVC([ViewKernel("a")]).fit(X, np.stack([y, other], axis=1)).predict_proba(X)
+    np.testing.assert_allclose(
+        both[:, 1], KernelSumSVC([ViewKernel("a")]).fit(X, other[:, None]).predict_proba(X)[:, 0], atol=1e-3
+    )
+    np.testing.assert_allclose(both.sum(axis=1), 1)

@@ -214,6 +214,9 @@ class KernelSumSVC(_KernelSum):
         for k, labels in enumerate(Y.T):
             if not (labels == 1).any() or not (labels == 0).any():
                 continue
+            if k and np.array_equal(labels, np.where(Y[:, 0] >= 0, 1 - Y[:, 0], -1)):  # the other of two classes
+                coefficients[:, :, k], intercepts[:, k] = -coefficients[:, :, 0], -intercepts[:, 0]
+                continue
             rows = np.flatnonzero(labels >= 0)
             chosen = rows[self._chosen(len(rows))]
             if last is None or not np.array_equal(rows, last):  # classes that know the same receptors share the table
