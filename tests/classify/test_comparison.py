@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
-from scipy.stats import ttest_1samp
+from scipy.stats import spearmanr, ttest_1samp
 from sklearn.metrics import roc_auc_score
 
 from airrformer.classify.comparison import COLUMNS, compare_models, corrected_t_test, holm
@@ -183,10 +183,58 @@ def test_what_cannot_be_compared():
     fails(b.assign(label=b["label"].mask(b.index == 7, 1 - b["label"])), "receptor r0007 has another label for class X")
     fails(pd.concat([b, b.iloc[[7]]]), "predictions of b: receptor r0007, class X, seed 1, fold . occurs twice")
     fails(b.drop(columns="fold"), "predictions of b have no column fold")
-    fails(b.assign(label=b["score"]), "only classifications can be compared")
+    fails(b.assign(label=b["score"]), "label .* is not 1, 0 or -1 .unknown.; if it is a number")
     fails(b, "predictions of a have no row of split cluster", split="cluster")
     with pytest.raises(UserError, match="model 'c' to compare with is not among the models: a, b"):
         compare_models(tables, "c", "random", 10, 3)
+
+
+# ------------------------------------------------------------------------------------------------- numbers, by Spearman
+
+
+def measured(strengths, n=90, seeds=(1, 2)):
+    """Predictions of values from -3 to 3 by models that see so much of them; None: one number for all."""
+    rng = np.random.default_rng(4)
+    folds = np.stack([rng.permutation(np.arange(n) % 3) for _ in seeds])
+    values = np.linspace(-3, 3, n)
+    values[10] = -1.0  # as unknown labels are written: here it is a value
+    noise = {name: rng.normal(size=(len(seeds), n, 1)) for name in strengths}
+    return {
+        name: predictions(values[:, None] > 9, folds, np.zeros((len(seeds), n, 1))).assign(
+            label=np.tile(values, len(seeds)),
+            score=2.0 if strength is None else (strength * values[:, None] + noise[name]).ravel(),
+        )
+        for name, strength in strengths.items()
+    }
+
+
+def spearmans(table):
+    return table.groupby(["seed", "fold"])[["label", "score"]].apply(
+        lambda rows: spearmanr(rows["label"], rows["score"]).statistic
+    )
+
+
+def test_numbers_are_compared_by_rank():
+    tables = measured({"good": 1.5, "poor": 0.3, "flat": None})
+    found = compare_models(tables, "good", "random", 50, 3, numbers=True).set_index("a")
+    d = spearmans(tables["poor"]) - spearmans(tables["good"])
+    row = found.loc["poor"]
+    assert row["difference"] == pytest.approx(d.mean(), abs=1e-12) and len(d) == row["folds"] == 6
+    assert row["low"] < row["difference"] < row["high"] < 0 and row["note"] == ""
+    assert row["p"] == pytest.approx(corrected_t_test(d.to_numpy(), 30 / 60, seeds=2)[0]) and row["p_holm"] == row["p"]
+    # a model that predicts one number has no order, and takes no fold from the others
+    flat = found.loc["flat"]
+    assert np.isnan(flat[["difference", "low", "high", "p", "p_holm"]].astype(float)).all() and flat["folds"] == 0
+    assert flat["note"].endswith("6 of 6 folds have no order: a model predicts one number for all")
+
+
+def test_a_fold_without_an_order_counts_for_no_pair_that_it_is_of():
+    tables = measured({"good": 1.5, "poor": 0.3, "partly": 0.5}, seeds=(1,))
+    partly = tables["partly"]
+    tables["partly"] = partly.assign(score=partly["score"].mask(partly["fold"] == 1, 0.0))
+    found = compare_models(tables, "good", "random", 20, 3, numbers=True).set_index("a")
+    assert found["folds"].to_dict() == {"poor": 3, "partly": 2}
+    assert found.loc["partly", "note"].startswith("1 of 3 folds have no order")
 
 
 # -------------------------------------------------------------------------------------------------- the random control

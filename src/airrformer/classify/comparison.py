@@ -5,19 +5,21 @@ both models, and holds folds and fitted models fixed: would the difference hold 
 the folds as repetitions, training included, with the variance corrected for training sets that overlap (Nadeau & Bengio
 2003): would it hold if the models were trained anew? P values of a family of comparisons are corrected by Holm (1979).
 
+Numbers that are predicted are compared by Spearman's correlation in the place of the AUROC.
+
 Letters: M models, J folds (of all seeds), K classes, n receptors, R columns of weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import combinations
 
 import numpy as np
 import pandas as pd
 from scipy.stats import t as student
 
-from airrformer.classify.metrics import bootstrap_weights, interval, mean_defined, weighted_auroc
+from airrformer.classify.metrics import bootstrap_weights, interval, mean_defined, regression_metrics, weighted_auroc
 from airrformer.errors import UserError
 
 COLUMNS: tuple[str, ...] = ("a", "b", "split", "difference", "low", "high", "p", "p_holm", "folds", "note")
@@ -25,11 +27,17 @@ _KEY = ["seed", "fold", "class", "receptor_id"]
 
 
 def compare_models(
-    tables: Mapping[str, pd.DataFrame], reference: str | None, split: str, resamples: int, seed: int
+    tables: Mapping[str, pd.DataFrame],
+    reference: str | None,
+    split: str,
+    resamples: int,
+    seed: int,
+    numbers: bool = False,
 ) -> pd.DataFrame:
     """One row a comparison, columns ``COLUMNS``: by how much the macro AUROC of ``a`` is above that of ``b``.
 
     tables: the predictions of each model by its name (columns split, seed, fold, class, receptor_id, label, score).
+    numbers: whether numbers are predicted; then Spearman's correlation stands for the AUROC.
     reference: the model that all others are held against, as ``b``; None compares all pairs. difference: of the macro
     AUROC as evaluation computes it (folds, then classes, averaged where defined); low, high: its 95 % interval. p: two-
     sided, of the differences of the folds' macro AUROC, NaN with fewer than two folds or folds that do not differ;
@@ -43,18 +51,22 @@ def compare_models(
     pairs = [(name, reference) for name in others] if reference is not None else list(combinations(others, 2))
     if not pairs:
         return pd.DataFrame(columns=list(COLUMNS))
-    keys, scores = _aligned(tables, split)
-    macro, by_fold, note = _macro_aurocs(keys, scores, resamples, seed)
+    keys, scores = _aligned(tables, split, numbers)
+    macro, by_fold, note = _macro_metric(keys, scores, resamples, seed, _spearmans if numbers else weighted_auroc)
     ratio, seeds = _test_to_train(keys), keys["seed"].nunique()
 
     place = {name: index for index, name in enumerate(tables)}
     rows = []
     for a, b in pairs:
         found = interval(macro[place[a]] - macro[place[b]])
-        p, why = corrected_t_test(by_fold[place[a]] - by_fold[place[b]], ratio, seeds)
+        of_folds = by_fold[place[a]] - by_fold[place[b]]
+        flat = int(np.isnan(of_folds).sum())
+        if numbers:
+            note = f"{flat} of {len(of_folds)} folds have no order: a model predicts one number for all" if flat else ""
+        p, why = corrected_t_test(of_folds[~np.isnan(of_folds)], ratio, seeds)
         rows.append(
             {"a": a, "b": b, "split": split, "difference": found["value"], "low": found["low"], "high": found["high"]}
-            | {"p": p, "p_holm": np.nan, "folds": by_fold.shape[1], "note": "; ".join(filter(None, (why, note)))}
+            | {"p": p, "p_holm": np.nan, "folds": len(of_folds) - flat, "note": "; ".join(filter(None, (why, note)))}
         )
     compared = pd.DataFrame(rows, columns=list(COLUMNS)).astype({"difference": float, "low": float, "high": float})
     compared["p_holm"] = holm(compared["p"].to_numpy())
@@ -95,13 +107,13 @@ def holm(p: np.ndarray) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------------- the same rows
 
 
-def _aligned(tables: Mapping[str, pd.DataFrame], split: str) -> tuple[pd.DataFrame, np.ndarray]:
+def _aligned(tables: Mapping[str, pd.DataFrame], split: str, numbers: bool) -> tuple[pd.DataFrame, np.ndarray]:
     """The rows that all models were tested on, sorted by ``_KEY``, with labels; and their scores, float (rows, M)."""
     (first, table), *others = tables.items()
-    common = _rows(first, table, split)
+    common = _rows(first, table, split, numbers)
     scores = [common.pop("score")]
     for name, table in others:
-        own = _rows(name, table, split)
+        own = _rows(name, table, split, numbers)
         if len(own) != len(common) or any((own[column] != common[column]).any() for column in _KEY):
             raise _not_the_same(first, common, name, own)
         differ = own["label"] != common["label"]
@@ -115,22 +127,25 @@ def _aligned(tables: Mapping[str, pd.DataFrame], split: str) -> tuple[pd.DataFra
     return common, np.stack(scores, axis=1)
 
 
-def _rows(name: str, table: pd.DataFrame, split: str) -> pd.DataFrame:
+def _rows(name: str, table: pd.DataFrame, split: str, numbers: bool) -> pd.DataFrame:
     """The rows of a split with a score and a known label, sorted; ids and classes as text, however they were read."""
     missing = [column for column in ("split", *_KEY, "label", "score") if column not in table.columns]
     if missing:
         raise UserError(f"predictions of {name} have no column {missing[0]}: they are not a predictions.tsv.")
     table = table[table["split"] == split]
-    table = table[table["score"].notna() & table["label"].notna() & (table["label"] != -1)]
+    table = table[table["score"].notna() & table["label"].notna()]
+    if not numbers:
+        table = table[table["label"] != -1]
     odd = ~table["label"].isin([0, 1])
-    if odd.any():
+    if odd.any() and not numbers:
         raise UserError(
-            f"predictions of {name}: label {table['label'][odd].iloc[0]} is not 1, 0 or -1 (unknown); only "
-            "classifications can be compared by AUROC."
+            f"predictions of {name}: label {table['label'][odd].iloc[0]} is not 1, 0 or -1 (unknown); if it is a "
+            "number that is predicted, compare with task: regression in the config."
         )
     if table.empty:
         raise UserError(f"predictions of {name} have no row of split {split}: classify it with that split first.")
-    table = table[[*_KEY, "label", "score"]].astype({"class": str, "receptor_id": str, "label": int, "score": float})
+    types = {"class": str, "receptor_id": str, "label": float if numbers else int, "score": float}
+    table = table[[*_KEY, "label", "score"]].astype(types)
     table = table.sort_values(_KEY, kind="stable", ignore_index=True)
     twice = table.duplicated(_KEY)
     if twice.any():
@@ -153,34 +168,41 @@ def _where(row) -> str:
     return f"receptor {row['receptor_id']}, class {row['class']}, seed {row['seed']}, fold {row['fold']}"
 
 
-# ---------------------------------------------------------------------------------------------------------- the AUROCs
+# --------------------------------------------------------------------------------------------------------- the metrics
 
 
-def _macro_aurocs(
-    keys: pd.DataFrame, scores: np.ndarray, resamples: int, seed: int
+def _spearmans(y: np.ndarray, predicted: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Spearman's correlation of each model, (M, R), from predictions (m, M); NaN where one number is predicted."""
+    return np.stack([regression_metrics(y, column, weights)["spearman"] for column in predicted.T])
+
+
+def _macro_metric(
+    keys: pd.DataFrame, scores: np.ndarray, resamples: int, seed: int, metric: Callable[..., np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray, str]:
-    """Macro AUROC of each model (M, R), that of each fold where it is defined (M, J), and a note."""
+    """The macro metric of each model (M, R), that of each fold (M, J), and a note. NaN where it is not defined.
+
+    metric: ``(labels (m,), scores (m, M), weights (m, R))`` -> (M, R).
+    """
     receptor, ids = pd.factorize(keys["receptor_id"], sort=True)  # sorted: the draws depend on no order of rows
     weights = bootstrap_weights(len(ids), resamples, seed)
-    labels = keys["label"].to_numpy() == 1
+    labels = keys["label"].to_numpy()
+    labels = labels if labels.dtype == np.float64 else labels == 1
     fold = keys.groupby(["seed", "fold"], sort=True).ngroup().to_numpy()
     of_class, classes = pd.factorize(keys["class"], sort=True)
 
     M, J, K, R = scores.shape[1], fold.max() + 1, len(classes), weights.shape[1]
-    sums, counts = np.zeros((K, M, R)), np.zeros((K, 1, R))
+    sums, counts = np.zeros((K, M, R)), np.zeros((K, M, R), dtype=np.int32)
     cells = np.full((J, K, M), np.nan)
     starts = np.flatnonzero(np.append(True, (np.diff(fold) != 0) | (np.diff(of_class) != 0)))
     for start, end in zip(starts, [*starts[1:], len(keys)]):
         rows = slice(start, end)
-        found = weighted_auroc(labels[rows], scores[rows], weights[receptor[rows]])  # (M, R)
+        found = metric(labels[rows], scores[rows], weights[receptor[rows]])  # (M, R)
         cells[fold[start], of_class[start]] = found[:, 0]
-        counts[of_class[start]] += ~np.isnan(found[:1])
+        counts[of_class[start]] += ~np.isnan(found)
         sums[of_class[start]] += np.nan_to_num(found)
     with np.errstate(invalid="ignore"):
         macro = mean_defined(sums / counts)
     by_fold = mean_defined(cells.transpose(1, 0, 2)).T  # (M, J)
-    by_fold = by_fold[:, ~np.isnan(by_fold).any(axis=0)]
-
     undefined, judged = int(np.isnan(cells[..., 0]).sum()), cells[..., 0].size
     note = f"{undefined} of {judged} pairs of fold and class have one label only" if undefined else ""
     return macro, by_fold, note

@@ -6,6 +6,7 @@ import json
 import logging
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
 from airrformer.classify.comparison import compare_models
@@ -40,8 +41,10 @@ def compare_dataset(config: Config, dataset: str, results: Results, output: str 
         for name, table in _read(baselines).groupby("baseline", sort=False):
             tables[f"{BASELINE}{name}"] = table.drop(columns="baseline").reset_index(drop=True)
     splits = set().union(*(table["split"] for table in tables.values()))
+    numbers = config.datasets[dataset].task == "regression"
+    metric, resamples = "spearman" if numbers else "auroc", config.evaluation.bootstrap
     found = [
-        compare_models(tables, _best(scores, split), split, config.evaluation.bootstrap, config.seed)
+        compare_models(tables, _best(scores, split, metric), split, resamples, config.seed, numbers)
         for split in STRICTEST_FIRST
         if split in splits
     ]
@@ -51,12 +54,12 @@ def compare_dataset(config: Config, dataset: str, results: Results, output: str 
     return table
 
 
-def _best(scores: dict[str, dict], split: str) -> str:
-    """The classifier with the best macro AUROC in a split; of equals, and where it is undefined, the first."""
+def _best(scores: dict[str, dict], split: str, metric: str) -> str:
+    """The classifier with the best macro metric in a split; of equals, and where it is undefined, the first."""
 
     def value(name: str) -> float:
-        found = scores[name].get(split, {}).get("macro", {}).get("auroc", {}).get("value")
-        return -1.0 if found is None else found
+        found = scores[name].get(split, {}).get("macro", {}).get(metric, {}).get("value")
+        return -np.inf if found is None else found
 
     return max(scores, key=value)
 
