@@ -6,11 +6,14 @@ import zipfile
 
 import numpy as np
 import pytest
+import skops.io
 from sklearn.svm import SVC
 
 from airrformer.classify import classify
+from airrformer.classify.families import PerClass
 from airrformer.classify.features import read_inputs, read_labelled
-from airrformer.classify.persistence import check_encoders, load_model
+from airrformer.classify.persistence import TRUSTED_TYPES, _same_bytes, check_encoders, load_model
+from airrformer.classify.vectors import KINDS
 from airrformer.errors import UserError
 
 
@@ -53,8 +56,6 @@ def test_the_folder_may_move_with_its_results(study, tmp_path):
 
 
 def test_what_is_not_trusted_does_not_load(study):
-    import skops.io
-
     study = study()
     path = study.output / "model" / "estimator.skops"
     skops.io.dump({"f": np.unpackbits, "g": subprocess.run}, path)
@@ -71,6 +72,27 @@ def test_what_is_not_trusted_does_not_load(study):
 def test_no_pickle_within(study):
     with zipfile.ZipFile(study().output / "model" / "estimator.skops") as archive:
         assert {name.rsplit(".", 1)[-1] for name in archive.namelist()} <= {"json", "npy", "npz"}
+
+
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_the_same_model_is_the_same_bytes(kind):
+    rng = np.random.default_rng(0)
+    X, Y = rng.normal(size=(60, 5)), rng.integers(0, 2, (60, 2)).astype(np.int8)
+    small = {"random_forest": {"n_estimators": 3}, "gradient_boosting": {"max_iter": 3}, "mlp": {"max_iter": 5}}
+    first, second = (PerClass(KINDS[kind].build(random_state=1, **small.get(kind, {}))).fit(X, Y) for _ in range(2))
+    saved = _same_bytes(skops.io.dumps(first))
+    assert saved == _same_bytes(skops.io.dumps(second)) == _same_bytes(saved)
+    again = skops.io.loads(saved, trusted=list(TRUSTED_TYPES))
+    np.testing.assert_array_equal(again.predict_proba(X), first.predict_proba(X))
+
+
+def test_a_target_is_written_the_same_again(study, tmp_path):
+    study = study()
+    classify(study.config, study.target, study.results, tmp_path / "again")
+    for name in ("estimator.skops", "training.parquet"):
+        assert (study.output / "model" / name).read_bytes() == (tmp_path / "again" / "model" / name).read_bytes()
+    for name in ("card.md", "predictions.tsv"):
+        assert (study.output / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
 
 
 def test_a_folder_without_a_model(tmp_path):

@@ -8,6 +8,7 @@ loops, genes and labels of the training receptors, to tell how like them a new o
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import sys
@@ -15,6 +16,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from types import ModuleType
+from zipfile import ZipFile, ZipInfo
 
 import numpy as np
 import pandas as pd
@@ -106,7 +108,7 @@ def save_model(
     """Write ``estimator.skops``, ``training.parquet`` and ``config.json``; each whole or not at all."""
     folder = Path(folder)
     with replacing(folder / "estimator.skops") as temporary:
-        _skops().dump(fitted.estimator, temporary)
+        temporary.write_bytes(_same_bytes(_skops().dumps(fitted.estimator)))
     letters = receptor_letters(data.ids, data.chains, config.datasets[target.dataset].chains)
     kinds = Kinds.of(data.chains, _species_of(config, target, results))
     training = Training.of(data.ids, _label_texts(data), letters, kinds)
@@ -135,6 +137,37 @@ def save_model(
             | {"airrformer": __version__},
         },
     )
+
+
+def _same_bytes(saved: bytes) -> bytes:
+    """What ``skops`` wrote, the same from run to run.
+
+    It names objects and files by where they lay in memory; here they are numbered as they come, and have no date.
+    """
+    with ZipFile(io.BytesIO(saved)) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    schema = json.loads(files.pop("schema.json"))
+    numbers: dict[int, int] = {}
+    names: dict[str, str] = {}
+
+    def renamed(node):
+        if isinstance(node, list):
+            return [renamed(value) for value in node]
+        if isinstance(node, str) and node in files:
+            return names.setdefault(node, f"{len(names)}{Path(node).suffix}")
+        if not isinstance(node, dict):
+            return node
+        return {
+            key: numbers.setdefault(value, len(numbers)) if key == "__id__" else renamed(value)
+            for key, value in node.items()
+        }
+
+    written = {"schema.json": json.dumps(renamed(schema)).encode()} | {new: files[old] for old, new in names.items()}
+    with io.BytesIO() as found:
+        with ZipFile(found, "w") as archive:
+            for name, content in written.items():
+                archive.writestr(ZipInfo(name), content)
+        return found.getvalue()
 
 
 def encoders_of(config: Config, target: Target) -> list[str]:
@@ -190,9 +223,7 @@ def load_model(folder: str | Path) -> Saved:
         estimator = _skops().load(folder / "estimator.skops", trusted=list(TRUSTED_TYPES))
         table = pd.read_parquet(folder / "training.parquet")
         # a model saved before kinds were kept warns of none
-        training = Training.from_table(
-            table, float(description["usual_edits"]), Kinds(**description.get("kinds", {}))
-        )
+        training = Training.from_table(table, float(description["usual_edits"]), Kinds(**description.get("kinds", {})))
         config, target = load_config(description["config"]), Target(**description["target"])
         _check_whole(description, training, config, target)
     except OSError as error:
