@@ -62,7 +62,7 @@ SECTIONS: list[tuple[str, list[type[BaseModel]]]] = [
             classifiers.MlpGrid,
             classifiers.CnnGrid,
             classifiers.RidgeGrid,
-            classifiers.KernelSumGrid,
+            classifiers.MultiKernelGrid,
         ],
     ),
     ("classifiers: NAME: distance", [classifiers.SequenceDistance]),

@@ -40,7 +40,7 @@ EXAMPLES = Path(__file__).parents[2] / "config" / "examples"
 ROC, BOTH, THREE = "AUROC", "AUROC / AUPRC", "AUROC / AUPRC / MCC"
 REFERENCES = {
     "immrep22": [
-        ("TCRex 0.844, TCRGP 0.842, tcrdist3 0.836, TCR-BERT 0.750", "0.834 / 0.727", "0.915 / 0.845", "AUROC / AUC0.1"),
+        ("TCRex .844, TCRGP .842, tcrdist3 .836, TCR-BERT .750", "0.834 / 0.727", "0.915 / 0.845", "AUROC / AUC0.1"),
     ],
     "trastuzumab_dms": [("", "0.896 / 0.789 / 0.627", "0.927 / 0.857 / 0.71", THREE)],
     "spike_ha_cdrs": [("Wang et al. 2022: 0.865 / 0.920", "0.905 / 0.952", "0.962 / 0.982", BOTH)],

@@ -20,7 +20,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
-from airrformer.classify.kernel_sum import KernelSumRidge, KernelSumSVC, ViewKernel
 from airrformer.classify.kernels import (
     DensityStack,
     DistanceNeighbors,
@@ -31,6 +30,8 @@ from airrformer.classify.kernels import (
     svc_scores,
 )
 from airrformer.classify.logistic import logistic_path
+from airrformer.classify.multi_kernel import MultiKernelRidge, MultiKernelSVC, ViewKernel
+from airrformer.classify.neighbors import DistanceNeighborsRegressor
 from airrformer.classify.regression import build_regressor, on_scale
 from airrformer.classify.residues import ResidueCNN
 from airrformer.classify.vectors import KINDS, Densify
@@ -41,9 +42,9 @@ from airrformer.config.classifiers import (
     DensityStackClassifier,
     DistanceSvmClassifier,
     GradientBoostingClassifier,
-    KernelSumClassifier,
     LogisticRegressionClassifier,
     MlpClassifier,
+    MultiKernelClassifier,
     NearestNeighborsClassifier,
     RandomForestClassifier,
     RbfSvmClassifier,
@@ -235,26 +236,30 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-# ------------------------------------------------------------------------------ a sum of kernels: kernel_sum.py
+# ------------------------------------------------------------------------------ several kernels: multi_kernel.py
 
 
-def kernel_sum(kernels: tuple[ViewKernel, ...]) -> Family:
-    """The family of the support vector machines on the sum of these kernels."""
+def multi_kernel(kernels: tuple[ViewKernel, ...]) -> Family:
+    """The family of the support vector machines on these kernels."""
 
-    def estimator(settings: KernelSumClassifier, point: dict, X, seed: int) -> KernelSumSVC:
-        return KernelSumSVC(list(kernels), **point, landmarks=settings.landmarks, random_state=seed)
+    def estimator(settings: MultiKernelClassifier, point: dict, X, seed: int) -> MultiKernelSVC:
+        return MultiKernelSVC(list(kernels), **point, **_combined(settings), random_state=seed)
 
-    def scores(settings: KernelSumClassifier, grid: list[dict], X, Y, X_test, seed: int) -> np.ndarray:
+    def scores(settings: MultiKernelClassifier, grid: list[dict], X, Y, X_test, seed: int) -> np.ndarray:
         return estimator(settings, grid[0], X, seed).grid_scores(X, Y, X_test, [point["C"] for point in grid])
 
     return Family(lambda settings: _product(settings.grid, ("C",)), estimator, scores, reads_letters=True)
 
 
-def kernel_sum_of_numbers(kernels: tuple[ViewKernel, ...]) -> Family:
+def _combined(settings: MultiKernelClassifier) -> dict:
+    return {"combine": settings.combine, "landmarks": settings.landmarks}
+
+
+def multi_kernel_of_numbers(kernels: tuple[ViewKernel, ...]) -> Family:
     """The same for ridge regression."""
 
-    def estimator(settings: KernelSumClassifier, point: dict, X, seed: int) -> TransformedTargetRegressor:
-        model = KernelSumRidge(list(kernels), **point, landmarks=settings.landmarks, random_state=seed)
+    def estimator(settings: MultiKernelClassifier, point: dict, X, seed: int) -> TransformedTargetRegressor:
+        model = MultiKernelRidge(list(kernels), **point, **_combined(settings), random_state=seed)
         return on_scale(model, settings.numbers, next(iter(X.values())).shape[0])
 
     return Family(
@@ -287,6 +292,17 @@ def _regressor(kind: str, cautious: tuple[str, ...], parameters: Callable) -> Fa
 
     return Family(grid, estimator, _numbers_one_by_one(estimator))
 
+
+def _number_neighbors(settings: NearestNeighborsClassifier, point: dict, X, seed: int) -> DistanceNeighborsRegressor:
+    return DistanceNeighborsRegressor(**point, options=settings.distance.model_dump())
+
+
+NUMBERS_BY_DISTANCE = Family(
+    lambda settings: _product(settings.grid, ("n_neighbors+",)),
+    _number_neighbors,
+    _numbers_one_by_one(_number_neighbors),
+    reads_letters=True,
+)
 
 REGRESSORS: dict[str, Family] = {
     "ridge": _regressor("ridge", ("alpha+",), _as_it_is),

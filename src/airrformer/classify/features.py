@@ -118,7 +118,7 @@ def name_classes(labels: list[list[str]], wanted: list[str] | None) -> list[str]
 class Inputs:
     """What a target's classifier reads of the receptors: ``whole``, or ``of_fold(split, seed, fold)``.
 
-    Both are one view, or for a stack or a sum of kernels views by the name ``<encoder>/<pooling>``. They differ with
+    Both are one view, or for a stack or several kernels views by the name ``<encoder>/<pooling>``. They differ with
     ``corpus: train_folds``: each fold then has the vectors of an encoder that never saw the receptors tested in it.
     feature_names: of all views, one after another.
     """

@@ -510,8 +510,7 @@ def _votes(queries, references, Y: np.ndarray, metric: Metric, fill: dict, point
                 continue
             known = np.flatnonzero(is_known)
             d = distances if len(known) == len(is_known) else distances[:, known]
-            nearest = _nearest(d, most)
-            closeness = _closeness(np.take_along_axis(d, nearest, axis=1).astype(np.float64))
+            nearest, closeness = closest(d, most)
             total = np.cumsum(closeness, axis=1)
             for k in classes:
                 votes = np.cumsum(closeness * Y[known, k][nearest], axis=1)
@@ -519,6 +518,12 @@ def _votes(queries, references, Y: np.ndarray, metric: Metric, fill: dict, point
                     last = min(point["n_neighbors"], nearest.shape[1]) - 1
                     found[g, rows, k] = votes[:, last] / total[:, last]
     return found
+
+
+def closest(distances: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The k nearest of each row in order: their positions, int (m, k), and their weights, float64 (m, k)."""
+    nearest = _nearest(distances, k)
+    return nearest, _closeness(np.take_along_axis(distances, nearest, axis=1).astype(np.float64))
 
 
 def _nearest(distances: np.ndarray, k: int) -> np.ndarray:

@@ -17,10 +17,10 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import Pipeline
 
 from airrformer.classify.calibration import Calibrator, fit_calibrator
-from airrformer.classify.families import FAMILIES, REGRESSORS, Family, kernel_sum, kernel_sum_of_numbers
+from airrformer.classify.families import FAMILIES, REGRESSORS, Family, multi_kernel, multi_kernel_of_numbers
 from airrformer.classify.features import view_name
-from airrformer.classify.kernel_sum import ViewKernel
 from airrformer.classify.metrics import auroc_by_column, best_threshold, mean_defined, spearman
+from airrformer.classify.multi_kernel import ViewKernel
 from airrformer.classify.residues import LettersOf, LettersOneHot, PhysChem
 from airrformer.classify.stacking import Stack
 from airrformer.config import (
@@ -28,8 +28,8 @@ from airrformer.config import (
     Config,
     Embedding,
     KernelPart,
-    KernelSumClassifier,
     LettersEncoder,
+    MultiKernelClassifier,
     StackClassifier,
     Target,
 )
@@ -64,7 +64,7 @@ class Task:
     letters: how letters become vectors for a classifier that needs them; ``None`` where X is vectors.
     members, rivals: for a stack, the task of each and the name of what it reads among the views of X (``None``: all
         of them); and whether the best other class is weighed, too.
-    kernels: for a sum of kernels, its summands, unfitted.
+    kernels: for several kernels combined, each of them, unfitted.
     """
 
     settings: Classifier
@@ -79,7 +79,7 @@ class Task:
     @property
     def family(self) -> Family:
         if self.kernels:
-            return (kernel_sum_of_numbers if self.regression else kernel_sum)(self.kernels)
+            return (multi_kernel_of_numbers if self.regression else multi_kernel)(self.kernels)
         return (REGRESSORS if self.regression else FAMILIES)[self.settings.kind]
 
 
@@ -90,7 +90,7 @@ def task_of(config: Config, target: Target) -> Task:
     if isinstance(settings, StackClassifier):
         read = [config.source(target, member) for member in settings.members]
         members = tuple((_own_view(config, member), task_of(config, member)) for member in read)
-    elif isinstance(settings, KernelSumClassifier):
+    elif isinstance(settings, MultiKernelClassifier):
         kernels = tuple(_view_kernel(config, config.source(target, part), part) for part in settings.kernels)
     return Task(
         settings,

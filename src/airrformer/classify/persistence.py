@@ -43,9 +43,9 @@ from airrformer.receptors.tables import write_table
 # All that a saved classifier may hold beyond numbers and text. Fixed here: what a file asks for is never consulted.
 TRUSTED_TYPES: tuple[str, ...] = (
     "airrformer.classify.families.PerClass",
-    "airrformer.classify.kernel_sum.KernelSumRidge",
-    "airrformer.classify.kernel_sum.KernelSumSVC",
-    "airrformer.classify.kernel_sum.ViewKernel",
+    "airrformer.classify.multi_kernel.MultiKernelRidge",
+    "airrformer.classify.multi_kernel.MultiKernelSVC",
+    "airrformer.classify.multi_kernel.ViewKernel",
     "airrformer.classify.kernels.DensityStack",
     "airrformer.classify.kernels.DistanceNeighbors",
     "airrformer.classify.kernels.DistanceSVC",

@@ -6,8 +6,8 @@ Read by the workflow before any job starts, and by every command that takes ``--
 from airrformer.config.classifiers import (
     Classifier,
     KernelPart,
-    KernelSumClassifier,
     LogisticRegressionClassifier,
+    MultiKernelClassifier,
     NearestNeighborsClassifier,
     StackClassifier,
 )
@@ -42,12 +42,12 @@ __all__ = [
     "Encoder",
     "Evaluation",
     "KernelPart",
-    "KernelSumClassifier",
     "KmerEncoder",
     "Labels",
     "LettersEncoder",
     "LogisticRegressionClassifier",
     "ModelSettings",
+    "MultiKernelClassifier",
     "NearestNeighborsClassifier",
     "Negatives",
     "Pooling",

@@ -274,9 +274,9 @@ class GaussianProcessRegressor(Tuned):
 
 
 class KernelPart(Source):
-    """One kernel of a sum, and what it reads."""
+    """One of several kernels, and what it reads."""
 
-    weight: Positive = Field(1, description="in the sum")
+    weight: Positive = Field(1, description="in the sum; in the product an exponent")
     distance: SequenceDistance | None = Field(
         None, description="how letters are compared; null: as numbers, in the encoding of their encoder"
     )
@@ -284,24 +284,27 @@ class KernelPart(Source):
     form: Literal["exponential", "gaussian"] = Field("exponential", description="of the kernel")
 
 
-class KernelSumGrid(Strict):
-    """`kind: kernel_sum`"""
+class MultiKernelGrid(Strict):
+    """`kind: multi_kernel`"""
 
     C: Annotated[list[Positive], Grid] = Field(
         [0.3, 1, 3, 10], description="costs of a mistake to choose from; for numbers 1 / (2 x the penalty)"
     )
 
 
-class KernelSumClassifier(Tuned):
-    """A support vector machine a class (for numbers: ridge regression) on a weighted sum of kernels.
+class MultiKernelClassifier(Tuned):
+    """A support vector machine a class (for numbers: ridge regression) on several kernels, combined.
 
     Each kernel has its own view of a receptor: letters by a distance, or the vectors of an encoder.
     """
 
     tasks = (CLASSIFICATION, REGRESSION)
-    kind: Literal["kernel_sum"]
-    kernels: Annotated[list[KernelPart], Field(min_length=1)] = Field(description="what is summed; see below")
-    grid: KernelSumGrid = Field(KernelSumGrid(), description="what to choose from")
+    kind: Literal["multi_kernel"]
+    kernels: Annotated[list[KernelPart], Field(min_length=1)] = Field(description="what is combined; see below")
+    combine: Literal["sum", "product", "both"] = Field(
+        "sum", description="sum: near in one of them is near; product: near in all of them; both: the mean of these"
+    )
+    grid: MultiKernelGrid = Field(MultiKernelGrid(), description="what to choose from")
     landmarks: Count = LANDMARKS
     numbers: Literal["standard", "rank"] = Field(
         "standard", description="for numbers: predict them as they are, or by their ranks, which tames a long tail"
@@ -351,7 +354,7 @@ Classifier = Annotated[
     | CnnClassifier
     | RidgeRegressor
     | GaussianProcessRegressor
-    | KernelSumClassifier
+    | MultiKernelClassifier
     | StackClassifier,
     Field(discriminator="kind"),
 ]

@@ -112,7 +112,7 @@ class Config(Strict):
         )
 
     def reads_several(self, target: Target) -> bool:
-        """Whether the target's classifier says itself what it reads: a stack, or a sum of kernels."""
+        """Whether the target's classifier says itself what it reads: a stack, or several kernels."""
         return bool(self.classifiers[target.classifier].sources)
 
     def source(self, target: Target, source: Source) -> Target:
@@ -121,7 +121,7 @@ class Config(Strict):
         return Target(target.dataset, source.encoder or target.encoder, source.pooling or target.pooling, classifier)
 
     def inputs(self, target: Target) -> list[Embedding]:
-        """What a target reads: the features of its own, or those of each member of a stack or kernel of a sum, once."""
+        """What a target reads: its own features, or those of each member of a stack or of several kernels, once."""
         sources = self.classifiers[target.classifier].sources
         found: dict[Embedding, None] = {} if sources else {Embedding(*target[:3]): None}
         for source in sources:

@@ -1,8 +1,9 @@
-"""One support vector machine, or one ridge regression, on a weighted sum of kernels of several views of a receptor.
+"""One support vector machine, or one ridge regression, on kernels of several views of a receptor, combined.
 
 Loops and genes compared by a distance, the vectors of an encoder, the layers of another: each view has a kernel, and
-what is near in one of them may be far in another. A sum of kernels learns from all of them at once, from every training
-receptor, where a stack has only a weight for each.
+what is near in one of them may be far in another. Combined kernels learn from all views at once, from every training
+receptor, where a stack has only a weight for each. In a sum it is enough to be near in one view; in a product
+receptors have to be near in all.
 
 X is a mapping of views by name: letters, a DataFrame, or matrices, of the same receptors in the same order.
 
@@ -33,13 +34,15 @@ from airrformer.classify.similarity import (
 )
 from airrformer.receptors.loops import AT_ONCE, encode
 
+COMBINATIONS = ("sum", "product", "both")
+
 
 class ViewKernel(BaseEstimator):
-    """A summand: the kernel of one view, 1 between receptors that are the same in it.
+    """The kernel of one view, 1 between receptors that are the same in it.
 
     Args:
         view: its name in X.
-        weight: in the sum.
+        weight: in the sum, or as an exponent in the product.
         bandwidth: h, as a share of the usual distance between training receptors.
         form: ``exponential``, exp(-d / h), or ``gaussian``, exp(-(d / h)^2 / 2).
         options: what ``LoopDistance`` compares of letters; None for vectors, which are compared by Euclid after
@@ -91,14 +94,12 @@ class ViewKernel(BaseEstimator):
         return encode(view) if self.options is not None else self._scaled(self._vectors(view))
 
     def table(self, queries: References, references: References) -> np.ndarray:
-        """weight * kernel, float32 (m, n)."""
+        """The kernel, float32 (m, n)."""
         metric, kernel = self._metric(), Kernel(self._metric(), self.width_, self.form, self.fill_)
         blocks = [
             kernel.of(some[0].distances(self.fill_), None) for _, some in blocks_of(queries, references, [metric])
         ]
-        table = np.concatenate(blocks).astype(np.float32, copy=False)
-        table *= self.weight
-        return table
+        return np.concatenate(blocks).astype(np.float32, copy=False)
 
     def _metric(self):
         return metric_of("euclidean" if self.options is None else "loops", self.options)
@@ -117,12 +118,15 @@ def _loops(letters) -> list[str]:
     return [name for name in letters if not str(name).endswith("_sequence")]
 
 
-class _KernelSum(BaseEstimator):
-    """The table of the sum, and coefficients (n, columns) of training receptors for what is learnt on it."""
+class _MultiKernel(BaseEstimator):
+    """The combined table, and coefficients (n, columns) of training receptors for what is learnt on it."""
 
-    def __init__(self, parts: Sequence[ViewKernel], C=1.0, *, exact=6000, landmarks=2000, random_state=0):
+    def __init__(
+        self, parts: Sequence[ViewKernel], C=1.0, *, combine="sum", exact=6000, landmarks=2000, random_state=0
+    ):
         self.parts = parts
         self.C = C
+        self.combine = combine
         self.exact = exact
         self.landmarks = landmarks
         self.random_state = random_state
@@ -132,13 +136,21 @@ class _KernelSum(BaseEstimator):
         return [part.known() for part in self.parts_]
 
     def _table(self, queries: list[References], references: list[References]) -> np.ndarray:
-        """The sum, of weights that add up to 1: float32 (m, n)."""
-        total = None
+        """The sum, of weights that add up to 1, the product, of exponents that do so on average, or the mean of both.
+
+        float32 (m, n).
+        """
+        if self.combine not in COMBINATIONS:
+            raise ValueError(f"combine is one of {', '.join(COMBINATIONS)}, not {self.combine!r}")
+        mean = sum(part.weight for part in self.parts_) / len(self.parts_)
+        total, product = np.float32(0), np.float32(1)
         for part, left, right in zip(self.parts_, queries, references):
-            table = part.table(left, right)
-            total = table if total is None else np.add(total, table, out=total)
-        total /= sum(part.weight for part in self.parts_)
-        return total
+            table, weight = part.table(left, right), part.weight / mean
+            if self.combine != "product":
+                total = total + np.float32(weight / len(self.parts_)) * table
+            if self.combine != "sum":
+                product = product * table ** np.float32(weight)
+        return {"sum": total, "product": product, "both": (total + product) / 2}[self.combine]
 
     def _chosen(self, n: int) -> np.ndarray:
         """The rows that the kernel is spanned by: all, or drawn landmarks (Nystroem)."""
@@ -173,8 +185,8 @@ def _count(references: References) -> int:
     return references.shape[0] if hasattr(references, "shape") else references.n
 
 
-class KernelSumSVC(_KernelSum):
-    """Support vector machines on a weighted sum of kernels, one a class.
+class MultiKernelSVC(_MultiKernel):
+    """Support vector machines on combined kernels, one a class.
 
     Beyond ``exact`` receptors known for a class it is a least-squares machine on ``landmarks`` of them, drawn by
     ``random_state`` (Nystroem): as good, and much faster. ``predict_proba`` is the logistic function of the decision,
@@ -183,9 +195,10 @@ class KernelSumSVC(_KernelSum):
     Args:
         parts: the kernels.
         C: how dear an error is.
+        combine: ``sum``, ``product``, or ``both``, the mean of the two.
     """
 
-    def fit(self, X: Mapping, Y: np.ndarray) -> KernelSumSVC:
+    def fit(self, X: Mapping, Y: np.ndarray) -> MultiKernelSVC:
         """X: views of n receptors; Y int8 (n, K): 1, 0 or -1 for unknown."""
         coefficients, intercepts = self._path(self._open(X), np.asarray(Y), [self.C])
         self._keep(coefficients[0], intercepts[0])
@@ -234,13 +247,13 @@ class KernelSumSVC(_KernelSum):
         return coefficients, intercepts
 
 
-class KernelSumRidge(_KernelSum):
-    """Ridge regression on a weighted sum of kernels; the penalty is 1 / (2 C), as scikit-learn's KernelRidge says it.
+class MultiKernelRidge(_MultiKernel):
+    """Ridge regression on combined kernels; the penalty is 1 / (2 C), as scikit-learn's KernelRidge says it.
 
-    Parts, landmarks and C as in ``KernelSumSVC``.
+    Parts, combine, landmarks and C as in ``MultiKernelSVC``.
     """
 
-    def fit(self, X: Mapping, y: np.ndarray) -> KernelSumRidge:
+    def fit(self, X: Mapping, y: np.ndarray) -> MultiKernelRidge:
         """X: views of n receptors; y float (n,)."""
         coefficients, intercept = self._solved(self._open(X), np.asarray(y, dtype=np.float64))
         self._keep(coefficients[:, None], np.array([intercept]))
