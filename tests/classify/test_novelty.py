@@ -76,7 +76,8 @@ def test_edits_are_those_over_what_both_have():
 
 
 def kinds_of(*rows):
-    return pd.DataFrame(rows, columns=["receptor_id", "chain", "locus", "species", "conflict"], dtype=object)
+    told = pd.DataFrame(rows, columns=["receptor_id", "chain", "locus", "species", "conflict"], dtype=object)
+    return told.assign(granted=[receptor == "bare" for receptor in told["receptor_id"]])
 
 
 def test_another_species_and_another_locus_are_said_of_each():
@@ -84,6 +85,7 @@ def test_another_species_and_another_locus_are_said_of_each():
         columns=lambda name: name.replace("TRA", "heavy").replace("TRB", "light")
     )
     chains = pd.DataFrame({"chain": ["heavy", "light"] * 100, "locus": ["IGH", "IGK"] * 99 + ["IGH", "IGL"]})
+    chains["note"] = ["taken as heavy, the dataset's one chain" if i == 0 else None for i in range(200)]
     kinds = Kinds.of(chains, {"human": 199, "mouse": 1})
     assert kinds == Kinds(["human"], {"heavy": ["IGH"], "light": ["IGK", "IGL"]})  # 1 of 200 is rare, 1 of 100 is not
     training = Training.of(["a", "b", "c"], ["X"] * 3, known, Kinds(["human"], {"heavy": ["IGH"], "light": ["IGK"]}))
@@ -92,14 +94,17 @@ def test_another_species_and_another_locus_are_said_of_each():
         ("mouse", "heavy", "IGH", "mouse", None), ("mouse", "light", "IGK", "mouse", None),
         ("lambda", "heavy", "IGH", None, None), ("lambda", "light", "IGL", None, None),
         ("odd", "heavy", "IGH", None, "given as IGH, but looks like TRB"), ("odd", "light", None, None, None),
+        ("bare", "heavy", "IGH", None, None), ("bare", "light", None, None, None),
     )  # fmt: skip
-    found = nearest_training(["like", "mouse", "lambda", "odd"], pd.concat([known, known[:1]]), training, told)
+    found = nearest_training(["like", "mouse", "lambda", "odd", "bare"], pd.concat([known, known[:2]]), training, told)
     warning = found[found["rank"] == 1].set_index("receptor_id")["warning"]
     assert warning.to_dict() == {
         "like": "",
         "mouse": "it is of mouse; the training receptors are of human",
         "lambda": "the light chain is of IGL; those of training are of IGK",
         "odd": "the heavy chain is given as IGH, but looks like TRB",
+        "bare": "nothing says that its chain is heavy; of those of training something does; "
+        "nothing says that its chain is light; of those of training something does",
     }
 
 

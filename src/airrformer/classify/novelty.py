@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pandas as pd
 
+from airrformer.parse.chains import TAKEN_FOR_GRANTED
 from airrformer.receptors.loops import LOOPS, LoopDistance, chains_of, encode, loop_blocks
 
 NEAREST = 3  # training receptors named beside each prediction
@@ -24,16 +25,28 @@ _EDITS = LoopDistance(cost="edit", weights=(1.0, 1.0, 1.0), trim=False)
 
 @dataclass(frozen=True)
 class Kinds:
-    """Of which kinds receptors are: ``species``, and the ``loci`` of each chain; empty where it is not known."""
+    """Of which kinds receptors are: ``species``, and the ``loci`` of each chain; empty where it is not known.
+
+    granted: chains of which nothing says what they are more often than not.
+    """
 
     species: list[str] = field(default_factory=list)
     loci: dict[str, list[str]] = field(default_factory=dict)
+    granted: list[str] = field(default_factory=list)
 
     @classmethod
     def of(cls, chains: pd.DataFrame, species: Mapping[str, int]) -> Kinds:
         """Those of which there are not just a few: of a table of chains, and how many of them are of a species."""
         loci = {name: rows["locus"].value_counts() for name, rows in chains.groupby("chain", sort=True)}
-        return cls(_frequent(species), {name: _frequent(counts) for name, counts in loci.items() if len(counts)})
+        known = {name: _frequent(counts) for name, counts in loci.items() if len(counts)}
+        granted = taken_for_granted(chains).groupby(chains["chain"]).mean()
+        return cls(_frequent(species), known, sorted(granted.index[granted > _MOSTLY]))
+
+
+def taken_for_granted(chains: pd.DataFrame) -> pd.Series:
+    """Which chains of a table are what they are said to be only because the dataset has no other kind."""
+    notes = chains["note"].astype("string").fillna("")
+    return notes.str.contains(TAKEN_FOR_GRANTED, regex=False).astype(bool)
 
 
 def _frequent(counts: Mapping[str, int] | pd.Series) -> list[str]:
@@ -80,8 +93,8 @@ def nearest_training(
     one of the two lacks counts as many edits as it usually has.
 
     Args:
-        chains: of the new receptors, a row each: receptor_id, chain, locus, species (None: nothing tells) and conflict
-            (what contradicts the locus, or None).
+        chains: of the new receptors, a row each: receptor_id, chain, locus, species (None: nothing tells), conflict
+            (what contradicts the locus, or None) and granted (bool, as ``taken_for_granted``).
     """
     warnings = _warnings(letters, training)
     if chains is not None:
@@ -179,8 +192,8 @@ def _missing(found: list[list[str]], what: str, lacks: np.ndarray, share: float)
 def _kind_warnings(chains: pd.DataFrame, training: Kinds) -> dict[str, list[str]]:
     """Of receptors that are of another species than those of training, or have a chain of another locus."""
     found: dict[str, list[str]] = {}
-    columns = (chains[name].tolist() for name in ("receptor_id", "chain", "locus", "species", "conflict"))
-    for receptor, chain, locus, species, conflict in zip(*columns):
+    columns = (chains[name].tolist() for name in ("receptor_id", "chain", "locus", "species", "conflict", "granted"))
+    for receptor, chain, locus, species, conflict, granted in zip(*columns):
         told = found.setdefault(receptor, [])
         if species and training.species and species not in training.species:
             told.append(f"it is of {species}; the training receptors are of {' and '.join(training.species)}")
@@ -189,4 +202,6 @@ def _kind_warnings(chains: pd.DataFrame, training: Kinds) -> dict[str, list[str]
             told.append(f"the {chain} chain is {conflict}")
         elif locus and loci and locus not in loci:
             told.append(f"the {chain} chain is of {locus}; those of training are of {' and '.join(loci)}")
+        if granted and loci and chain not in training.granted:
+            told.append(f"nothing says that its chain is {chain}; of those of training something does")
     return {receptor: list(dict.fromkeys(told)) for receptor, told in found.items() if told}

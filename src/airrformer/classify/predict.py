@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from airrformer.classify.features import View, prepare, view_name
-from airrformer.classify.novelty import nearest_training
+from airrformer.classify.novelty import nearest_training, taken_for_granted
 from airrformer.classify.persistence import check_encoders, hash_names, load_model
 from airrformer.config import Config, Embedding
 from airrformer.errors import UserError
@@ -57,6 +57,7 @@ def predict(model_dir: str | Path, input: str | Path, output: str | Path, device
     scores.insert(0, "receptor_id", parsed.receptor_ids, allow_duplicates=True)
     told = parsed.chains[["receptor_id", "chain", "locus"]].astype(object)
     told["species"], told["conflict"] = (pd.Series(c, dtype=object) for c in (parsed.species, parsed.conflicts))
+    told["granted"] = taken_for_granted(parsed.chains)
     near = nearest_training(parsed.receptor_ids, letters, saved.training, told)
     write_table(parsed.rejected, rejected)
     write_table(near, nearest)

@@ -34,6 +34,7 @@ _LONGEST_JUNCTION = 80  # residues; the longest antibody junctions have about 45
 _FEWEST_NUCLEOTIDES = 21  # so many letters A, C, G, T and nothing else are no CDR3
 # In the notes of ``genes.standardise``: no human gene but one of mouse; given as one of mouse, not human.
 _OF_ANOTHER = re.compile(r"(?:gene but|given as) one of ([\w. ]+)")
+TAKEN_FOR_GRANTED = "the dataset's one chain"  # in the note of a chain that says nothing of its locus
 UNTOLD = "chain cannot be told: no locus, no gene and no V domain"
 
 
@@ -331,7 +332,7 @@ class ChainBuilder:
         elif len(self.dataset.chains) == 1 and not self.told_only:
             chain.chain = self.dataset.chains[0]
             chain.loci = list(CHAIN_LOCI[chain.chain])
-            what = f"taken as {chain.chain}, the dataset's one chain"
+            what = f"taken as {chain.chain}, {TAKEN_FOR_GRANTED}"
             chain.notes.append(what)
             self.changes[what] += 1
         else:
