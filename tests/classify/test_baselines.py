@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from airrformer.classify import classify, compare_dataset, make_baselines
+from airrformer.classify import baselines, classify, compare_dataset, make_baselines
 from airrformer.classify.baselines import BASELINES
 from airrformer.config import load_config
 from airrformer.errors import UserError
@@ -64,3 +64,16 @@ def test_what_an_encoder_has_read_is_counted(study):
     read = metrics["corpora"]["own"]
     assert set(read) == {"random", "cluster", "group"}
     assert read["group"]["exact"] == read["group"]["of"] == 90 and len(read["group"]["folds"]) == 3
+
+
+def test_a_large_set_is_calibrated_on_some_of_it_and_scored_as_ever(study, monkeypatch):
+    found = []
+    (nearest,) = (baseline for baseline in BASELINES if baseline.name == "nearest_tcrdist")
+    monkeypatch.setattr(baselines, "BASELINES", (nearest,))
+    for sample in (2000, 10):
+        monkeypatch.setattr(baselines, "INNER_SAMPLE", sample)
+        metrics = make_baselines(study.config, "toy", study.results, study.results.baselines("toy"))
+        found.append(metrics["baselines"]["nearest_tcrdist"]["splits"]["random"]["macro"])
+    whole, some = found
+    assert whole["auroc"] == some["auroc"] and whole["brier"] == some["brier"]
+    assert whole["brier_calibrated"] != some["brier_calibrated"]

@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 from scipy.stats import pearsonr, spearmanr
 
-from airrformer.classify import classify, make_baselines
+from airrformer.classify import classify, compare_dataset, make_baselines
 from airrformer.classify.features import read_inputs, read_labelled
 from airrformer.classify.persistence import load_model
 from airrformer.config import Target, load_config
@@ -72,4 +72,15 @@ def test_baselines_of_numbers(study):
     metrics = make_baselines(config, "toy", results, results.baselines("toy"))
     spearman = {name: m["splits"]["random"]["macro"]["spearman"]["value"] for name, m in metrics["baselines"].items()}
     assert spearman["class_only"] is None  # a constant has no order
-    assert {"kmers", "physchem", "untrained"} <= set(spearman) and abs(spearman["physchem"]) < 0.4
+    names = {"kmers", "physchem", "nearest_edit", "nearest_tcrdist", "untrained"}
+    assert names <= set(spearman) and all(abs(spearman[name]) < 0.4 for name in names - {"untrained"})
+    whats = {entry["what"] for entry in metrics["baselines"].values()}
+    assert "3-mers of the CDR3s and the genes, ridge regression" in whats and not any("logistic" in w for w in whats)
+
+    target = Target("toy", "numbers", "mean", "ridge")
+    classify(config, target, results, results.classifier(*target))
+    table = compare_dataset(config, "toy", results, results.comparisons("toy"))
+    assert set(table["b"]) == {"numbers/mean/ridge"} and set(table["split"]) == {"random", "cluster", "group"}
+    table = table.set_index(["split", "a"]).loc["random"]
+    assert table.loc["baseline/nearest_tcrdist", "high"] < 0 and table.loc["baseline/nearest_tcrdist", "folds"] == 3
+    assert np.isnan(table.loc["baseline/class_only", "difference"])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +18,10 @@ from scipy import sparse
 from threadpoolctl import threadpool_limits
 
 from airrformer.classify.evaluation import Study, assess, open_study
+from airrformer.classify.families import NUMBERS_BY_DISTANCE, Family
 from airrformer.classify.features import Inputs, View, prepare
 from airrformer.classify.leakage import corpus_leakage, shortcut_leaks
-from airrformer.classify.models import Task
+from airrformer.classify.models import Task, take
 from airrformer.config import Config, KmerEncoder, LettersEncoder, ModelSettings, PretrainEncoder
 from airrformer.config.classifiers import (
     Classifier,
@@ -37,6 +38,7 @@ from airrformer.receptors.tables import read_chains, write_table
 logger = logging.getLogger(__name__)
 
 SHORTCUT, STRONG = "shortcut", "strong"
+INNER_SAMPLE = 2000
 _LOGISTIC = LogisticRegressionClassifier(kind="logistic_regression")
 _PLAIN_LOGISTIC = LogisticRegressionClassifier(kind="logistic_regression", grid=LogisticGrid(C=[1]))
 _RIDGE = RidgeRegressor(kind="ridge")
@@ -47,6 +49,7 @@ _EDITS = SequenceDistance(cost="edit", weights=(0, 0, 1), trim=False)
 class Baseline:
     """A model without settings.
 
+    what: it in words, ``{}`` for the word before regression: logistic, or ridge of numbers.
     view: what it reads of a study: a matrix, or letters. settings: its classifier; ``number``: its regressor.
     letters: how letters become vectors, where the classifier wants vectors.
     """
@@ -56,8 +59,37 @@ class Baseline:
     what: str
     view: Callable[[Study], View]
     settings: Classifier = _LOGISTIC
-    number: Classifier | None = _RIDGE
+    number: Classifier = _RIDGE
     letters: LettersEncoder | None = None
+
+    def task(self, config: Config, regression: bool) -> Task:
+        settings = self.number if regression else self.settings
+        kind = Nearest if isinstance(settings, NearestNeighborsClassifier) else Task
+        return kind(settings, config.seed, config.evaluation.calibration, self.letters, regression=regression)
+
+
+@dataclass(frozen=True)
+class Nearest(Task):
+    """Nearest neighbours of a number that is fixed: inner folds serve thresholds and calibration alone.
+
+    For those ``INNER_SAMPLE`` receptors of a fold do, drawn by the seed; a large set is not gone through again for
+    each inner fold.
+    """
+
+    @property
+    def family(self) -> Family:
+        if self.regression:
+            return NUMBERS_BY_DISTANCE
+        family = super().family
+
+        def scores(settings, grid: list[dict], X, Y, X_test, seed: int) -> np.ndarray:
+            m = len(X_test)
+            some = np.sort(np.random.default_rng(seed).permutation(m)[:INNER_SAMPLE])
+            found = np.full((len(grid), m, Y.shape[1]), np.nan)
+            found[:, some] = family.grid_scores(settings, grid, X, Y, take(X_test, some), seed)
+            return found
+
+        return replace(family, grid_scores=scores)
 
 
 def make_baselines(config: Config, dataset: str, results: Results, output: str | Path) -> dict:
@@ -68,30 +100,22 @@ def make_baselines(config: Config, dataset: str, results: Results, output: str |
     """
     with threadpool_limits(limits=1):
         study = open_study(config, dataset, results)
+        data, regression = study.data, study.data.numbers is not None
         found, tables = {}, []
         for baseline in BASELINES:
-            settings = baseline.number if study.data.numbers is not None else baseline.settings
-            if settings is None:
-                continue
             view = baseline.view(study)
             inputs = Inputs(view, [""] * view.shape[1], lambda split, seed, fold, view=view: view)
-            task = Task(
-                settings,
-                config.seed,
-                config.evaluation.calibration,
-                baseline.letters,
-                regression=study.data.numbers is not None,
-            )
+            task = baseline.task(config, regression)
             metrics, predictions = assess(study, task, inputs, f"{dataset}, baseline {baseline.name}")
-            found[baseline.name] = {"kind": baseline.kind, "what": baseline.what} | metrics
+            what = baseline.what.format("ridge" if regression else "logistic")
+            found[baseline.name] = {"kind": baseline.kind, "what": what} | metrics
             tables.append(predictions.assign(baseline=baseline.name))
-        data = study.data
         Y = data.all_labels(config.seed)
         metrics = {
             "version": 1,
             "dataset": dataset,
             "baselines": found,
-            "leaks": [] if data.numbers is not None else shortcut_leaks(data.receptors, data.chains, Y, data.classes),
+            "leaks": [] if regression else shortcut_leaks(data.receptors, data.chains, Y, data.classes),
             "corpora": _corpora(study, results),
         }
         output = Path(output)
@@ -180,7 +204,7 @@ def _features(study: Study, encoder, loaded) -> np.ndarray | sparse.csr_array:
 
 
 _PHYSCHEM = LettersEncoder(kind="letters", encoding="physchem")
-_NEAREST = NearestNeighborsClassifier(kind="k_nearest_neighbors", grid={"n_neighbors": [1, 5, 15]})
+_NEAREST = NearestNeighborsClassifier(kind="k_nearest_neighbors", grid={"n_neighbors": [15]})
 _NEAREST_EDITS = _NEAREST.model_copy(update={"distance": _EDITS})
 
 BASELINES: tuple[Baseline, ...] = (
@@ -189,11 +213,13 @@ BASELINES: tuple[Baseline, ...] = (
     Baseline("length_only", SHORTCUT, "the lengths of the CDR3s", _lengths, _PLAIN_LOGISTIC),
     Baseline("presence_only", SHORTCUT, "which chains, CDRs and genes are given", _presence, _PLAIN_LOGISTIC),
     Baseline("frequency_only", SHORTCUT, "how often the receptor occurs in the input", _frequency, _PLAIN_LOGISTIC),
-    Baseline("kmers", STRONG, "3-mers of the CDR3s and the genes, logistic regression", _kmers),
+    Baseline("kmers", STRONG, "3-mers of the CDR3s and the genes, {} regression", _kmers),
+    Baseline("physchem", STRONG, "physico-chemical make-up of the CDRs, {} regression", _letters, letters=_PHYSCHEM),
     Baseline(
-        "physchem", STRONG, "physico-chemical make-up of the CDRs, logistic regression", _letters, letters=_PHYSCHEM
+        "nearest_edit", STRONG, "nearest neighbours by edits between CDR3s", _letters, _NEAREST_EDITS, _NEAREST_EDITS
     ),
-    Baseline("nearest_edit", STRONG, "nearest neighbours by edits between CDR3s", _letters, _NEAREST_EDITS, None),
-    Baseline("nearest_tcrdist", STRONG, "nearest neighbours by a TCRdist over CDR1 to CDR3", _letters, _NEAREST, None),
-    Baseline("untrained", STRONG, "mean vectors of an encoder with random weights, logistic regression", _untrained),
+    Baseline(
+        "nearest_tcrdist", STRONG, "nearest neighbours by a TCRdist over CDR1 to CDR3", _letters, _NEAREST, _NEAREST
+    ),
+    Baseline("untrained", STRONG, "mean vectors of an encoder with random weights, {} regression", _untrained),
 )

@@ -500,16 +500,14 @@ def _votes(queries, references, Y: np.ndarray, metric: Metric, fill: dict, point
     m = queries.n if isinstance(queries, Encoded) else queries.shape[0]
     found = np.full((len(points), m, Y.shape[1]), np.nan)
     # classes of which the same receptors are known have the same neighbours
-    sets, set_of = np.unique(Y >= 0, axis=1, return_inverse=True)
-    both = (Y == 1).any(axis=0) & (Y == 0).any(axis=0)
+    alike: dict[bytes, list[int]] = {}
+    for k in np.flatnonzero((Y == 1).any(axis=0) & (Y == 0).any(axis=0)):
+        alike.setdefault((Y[:, k] >= 0).tobytes(), []).append(k)
     for rows, (block,) in blocks_of(queries, references, [metric], AT_ONCE):
         distances = block.distances(fill)
-        for i, is_known in enumerate(sets.T):
-            classes = np.flatnonzero((set_of == i) & both)
-            if not len(classes):
-                continue
-            known = np.flatnonzero(is_known)
-            d = distances if len(known) == len(is_known) else distances[:, known]
+        for classes in alike.values():
+            known = np.flatnonzero(Y[:, classes[0]] >= 0)
+            d = distances if len(known) == len(Y) else distances[:, known]
             nearest, closeness = closest(d, most)
             total = np.cumsum(closeness, axis=1)
             for k in classes:
