@@ -52,6 +52,30 @@ def measured(tmp_path_factory):
     }
     path = results.baselines("developability") / "metrics.json"
     write_json(path, {"version": 1, "dataset": "developability", "baselines": found, "leaks": [], "corpora": {}})
+    ridge = "blosum62/mean/ridge"
+    rows = [
+        row
+        for split in ("random", "given")
+        for row in (
+            ("blosum62/mean/knn", ridge, split, -0.3, -0.4, -0.2, 0.01, 0.03, 4, ""),
+            ("baseline/length_only", ridge, split, -0.02, -0.2, 0.1, 0.8, 1.0, 4, ""),
+            ("baseline/kmers", ridge, split, -0.04, -0.2, 0.1, 0.5, 1.0, 4, ""),
+            (
+                "baseline/class_only",
+                ridge,
+                split,
+                np.nan,
+                np.nan,
+                np.nan,
+                np.nan,
+                np.nan,
+                0,
+                "fewer than 2 folds: no test",
+            ),
+        )
+    ]
+    columns = ["a", "b", "split", "difference", "low", "high", "p", "p_holm", "folds", "note"]
+    write_table(pd.DataFrame(rows, columns=columns), results.comparisons("developability"))
     summary = {"receptors": N, "records": N, "chains": 2 * N, "files": ["data/gdpa1.csv"], "molecule": "protein"}
     summary |= {"rejected": {}, "notes": [], "labels": None}
     write_json(results.parse_summary("developability"), summary)
@@ -111,6 +135,9 @@ def test_the_page_speaks_of_spearman_and_never_of_auroc(measured):
     assert "class_only does" not in text and "class_only and" not in text
     assert "Plain models that are not clearly beaten in developability." in text
     assert "lowest quarter" in text
+    assert "The difference is that of the Spearman correlation, below 0 where the other model is behind" in text
+    assert "Paired comparisons in the given split: it is not better than all of the 3 other models" in text
+    assert "kmers (3-mers of the CDR3s and the genes): -0.04 [-0.20, 0.10], p 1.00" in text.replace("−", "-")
 
 
 def test_predicted_is_drawn_against_measured(measured):

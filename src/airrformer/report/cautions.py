@@ -105,6 +105,7 @@ def _strong(study: Study) -> list[Warning]:
         against, what = f"{estimate(own)} of {target_name(study.best)}", "within its interval, or above"
     else:
         rows = study.comparisons[study.comparisons["split"] == study.strict]
+        rows = rows[rows["difference"].notna()]
         shown, against, what = [], "", "difference to the best model, with its 95 % interval and p, corrected"
         for row in rows.sort_values("difference", ascending=False, kind="stable").itertuples():
             name = row.a.removeprefix(BASELINE)

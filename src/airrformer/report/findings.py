@@ -137,6 +137,7 @@ def comparison_sentence(study: Study) -> list[Markup]:
     if study.comparisons is None:
         return []
     rows = study.comparisons[study.comparisons["split"] == study.strict]
+    rows = rows[rows["difference"].notna()]  # who predicts one number for all has no correlation
     if rows.empty:
         return []
     others = count(len(rows), "other model or baseline", "other models and baselines")
