@@ -41,11 +41,12 @@ SECTIONS: list[tuple[str, list[type[BaseModel]]]] = [
             encoders.Blosum62Encoder,
             encoders.KmerEncoder,
             encoders.LettersEncoder,
+            encoders.ColumnsEncoder,
         ],
     ),
     ("encoders: NAME: model (kind: pretrain)", [encoders.ModelSettings]),
     ("encoders: NAME: train (kind: pretrain)", [encoders.TrainSettings]),
-    ("poolings: NAME", [encoders.MeanPooling, encoders.MaxPooling, encoders.CountsPooling, encoders.LettersPooling]),
+    ("poolings: NAME", list(typing.get_args(typing.get_args(encoders.Pooling)[0]))),
     ("classifiers: NAME", list(typing.get_args(typing.get_args(classifiers.Classifier)[0]))),
     (
         "classifiers: NAME: grid",

@@ -63,7 +63,9 @@ METRICS = {"classification": ("auroc", "auprc", "auc01", "mcc"), "regression": (
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("name", help=f"one of {', '.join(sorted(p.stem for p in EXAMPLES.glob('*.yaml')))}")
-    arguments.add_argument("--results", type=Path, help="where to write; default: a temporary folder")
+    arguments.add_argument(
+        "--results", type=Path, help="where to write; chains and vectors that are there stay; default: nowhere to stay"
+    )
     arguments.add_argument("--datasets", nargs="+", help="only these datasets of the config")
     arguments.add_argument("--test", nargs="+", default=[], metavar="FILE", help="files kept apart, with labels")
     given = arguments.parse_args()
@@ -108,8 +110,10 @@ def compare(config: Config, dataset: str, results: Results) -> list[dict]:
 def run(config: Config, dataset: str, results: Results) -> list[dict]:
     """Everything that the config says of a dataset, one job after another, and its rows of the table."""
     targets = [target for target in config.expand_targets() if target.dataset == dataset]
-    parse_dataset(config.datasets[dataset], results.dataset(dataset), workers=os.cpu_count() or 1)
-    for encoder in dict.fromkeys(e.encoder for e in config.expand_embeddings() if e.dataset == dataset):
+    if not results.receptors(dataset).is_file():
+        parse_dataset(config.datasets[dataset], results.dataset(dataset), workers=os.cpu_count() or 1)
+    lacking = [e for e in config.expand_embeddings() if e.dataset == dataset and not results.features(*e).is_file()]
+    for encoder in dict.fromkeys(embedding.encoder for embedding in lacking):
         if hasattr(config.encoders[encoder], "published_name"):
             fetch(config.encoders[encoder], encoder, results.encoder(encoder))
         embed_dataset(config, dataset, encoder, results)

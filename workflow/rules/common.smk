@@ -12,7 +12,16 @@ try:
 except ModuleNotFoundError:
     sys.exit(f"airrformer is not installed for {sys.executable}, which runs Snakemake; run: pip install -e .")
 
-from airrformer.config import REVERSAL, TRAIN_FOLDS, PretrainEncoder, PublishedEncoder, Target, load_config, read_yaml
+from airrformer.config import (
+    AS_THEY_ARE,
+    REVERSAL,
+    TRAIN_FOLDS,
+    PretrainEncoder,
+    PublishedEncoder,
+    Target,
+    load_config,
+    read_yaml,
+)
 from airrformer.core.weights import find_local
 from airrformer.errors import UserError
 from airrformer.paths import Results
@@ -256,7 +265,7 @@ def encoder_files(wildcards):
 def report_input(wildcards):
     """Every result that there is; what stands on an encoder out of reach is left out and named by its status."""
     ready = {encoder for encoder in ENCODERS if is_ready(encoder)} | {
-        name for name, encoder in CONFIG.encoders.items() if encoder.kind == "letters"
+        name for name, encoder in CONFIG.encoders.items() if encoder.kind in AS_THEY_ARE
     }
     done = [target for target, encoders in CLASSIFIED if encoders <= ready]
     classified = [RESULTS.classifier(*target) for target in done]

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
+from airrformer.classify.columns import text_columns
 from airrformer.classify.negatives import label_matrix
-from airrformer.config import TRAIN_FOLDS, Config, Embedding, Negatives, Target
+from airrformer.config import TRAIN_FOLDS, ColumnsEncoder, Config, Embedding, Negatives, Target
 from airrformer.embed.store import read_features
 from airrformer.errors import UserError
 from airrformer.parse.labels import NEGATIVE_CLASSES
@@ -133,9 +134,12 @@ def read_inputs(config: Config, target: Target, results: Results, data: Receptor
     ids, embeddings = data.ids, config.inputs(target)
 
     def view(embedding: Embedding, path: Path) -> tuple[View, list[str]]:
-        if config.encoders[embedding.encoder].kind == "letters":
+        encoder = config.encoders[embedding.encoder]
+        if encoder.kind == "letters":
             letters = receptor_letters(ids, data.chains, config.datasets[embedding.dataset].chains)
             return letters, letters.columns.tolist()
+        if isinstance(encoder, ColumnsEncoder):
+            return text_columns(data.receptors.to_dict("records"), encoder.columns), encoder.columns
         return _rows(path, ids)
 
     def together(views: list[View]) -> View | dict[str, View]:

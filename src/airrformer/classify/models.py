@@ -17,6 +17,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.pipeline import Pipeline
 
 from airrformer.classify.calibration import Calibrator, fit_calibrator
+from airrformer.classify.columns import ColumnsAsNumbers
 from airrformer.classify.families import FAMILIES, REGRESSORS, Family, multi_kernel, multi_kernel_of_numbers
 from airrformer.classify.features import view_name
 from airrformer.classify.metrics import auroc_by_column, best_threshold, mean_defined, spearman
@@ -24,7 +25,9 @@ from airrformer.classify.multi_kernel import ViewKernel
 from airrformer.classify.residues import LettersOf, LettersOneHot, PhysChem
 from airrformer.classify.stacking import Stack
 from airrformer.config import (
+    AS_THEY_ARE,
     Classifier,
+    ColumnsEncoder,
     Config,
     Embedding,
     KernelPart,
@@ -70,7 +73,7 @@ class Task:
     settings: Classifier
     seed: int
     calibration: str = "none"
-    letters: LettersEncoder | None = None
+    letters: LettersEncoder | ColumnsEncoder | None = None
     members: tuple[tuple[str | None, Task], ...] = ()
     rivals: bool = False
     regression: bool = False
@@ -96,7 +99,7 @@ def task_of(config: Config, target: Target) -> Task:
         settings,
         config.seed,
         config.evaluation.calibration,
-        encoder if isinstance(encoder, LettersEncoder) else None,
+        encoder if encoder.kind in AS_THEY_ARE else None,
         members,
         getattr(settings, "rivals", False),
         config.datasets[target.dataset].task == "regression",
@@ -110,7 +113,7 @@ def _own_view(config: Config, member: Target) -> str | None:
 
 def _view_kernel(config: Config, read: Target, part: KernelPart) -> ViewKernel:
     encoder, options = config.encoders[read.encoder], part.distance and part.distance.model_dump()
-    vectors = letters_as_vectors(encoder) if isinstance(encoder, LettersEncoder) and options is None else None
+    vectors = letters_as_vectors(encoder) if encoder.kind in AS_THEY_ARE and options is None else None
     return ViewKernel(view_name(Embedding(*read[:3])), part.weight, part.bandwidth, part.form, options, vectors)
 
 
@@ -225,17 +228,20 @@ def _vectoriser(task: Task) -> TransformerMixin | None:
         return None
     if isinstance(task.settings, CnnClassifier):
         return LettersOf(task.letters.regions)
-    if task.family.reads_letters:
+    if task.family.reads_letters and isinstance(task.letters, LettersEncoder):
         return None
     vectors = letters_as_vectors(task.letters)
-    return vectors.set_params(missing="mean") if task.settings.kind in _LINEAR else vectors
+    plain = task.settings.kind in _LINEAR and isinstance(task.letters, LettersEncoder)
+    return vectors.set_params(missing="mean") if plain else vectors
 
 
 _LINEAR = ("logistic_regression", "linear_svm", "ridge")  # a mean is no signal to them, and disturbs them least
 
 
-def letters_as_vectors(letters: LettersEncoder) -> TransformerMixin:
-    """What makes vectors of letters, unfitted, in their encoding."""
+def letters_as_vectors(letters: LettersEncoder | ColumnsEncoder) -> TransformerMixin:
+    """What makes vectors of letters, unfitted, in their encoding; or of columns."""
+    if isinstance(letters, ColumnsEncoder):
+        return ColumnsAsNumbers()
     if letters.encoding == "physchem":
         return PhysChem(regions=letters.regions)
     return LettersOneHot(regions=letters.regions, encoding=letters.encoding, genes=letters.genes)

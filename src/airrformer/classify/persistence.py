@@ -21,6 +21,7 @@ from zipfile import ZipFile, ZipInfo
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator
+from sklearn.compose import TransformedTargetRegressor
 from sklearn.pipeline import Pipeline
 
 from airrformer import __version__
@@ -29,6 +30,7 @@ from airrformer.classify.families import PerClass
 from airrformer.classify.features import Inputs, Receptors
 from airrformer.classify.kernels import ByDistance
 from airrformer.classify.models import Fitted
+from airrformer.classify.multi_kernel import MultiKernelSVC
 from airrformer.classify.novelty import Kinds, Training
 from airrformer.classify.residues import ResidueCNN
 from airrformer.classify.stacking import Stack
@@ -46,6 +48,7 @@ TRUSTED_TYPES: tuple[str, ...] = (
     "airrformer.classify.multi_kernel.MultiKernelRidge",
     "airrformer.classify.multi_kernel.MultiKernelSVC",
     "airrformer.classify.multi_kernel.ViewKernel",
+    "airrformer.classify.columns.ColumnsAsNumbers",
     "airrformer.classify.kernels.DensityStack",
     "airrformer.classify.kernels.DistanceNeighbors",
     "airrformer.classify.kernels.DistanceSVC",
@@ -71,6 +74,7 @@ TRUSTED_TYPES: tuple[str, ...] = (
 )
 
 # Of config.json: what predict stands on.
+_CLASSIFIERS = (Pipeline, PerClass, Stack, ByDistance, ResidueCNN, MultiKernelSVC, TransformedTargetRegressor)
 _KEYS = {
     *("config", "target", "results", "encoders", "task", "classes", "trained", "calibration", "usual_edits"),
     *("n_features", "feature_names_sha256", "n_receptors", "receptor_ids_sha256"),
@@ -234,7 +238,7 @@ def load_model(folder: str | Path) -> Saved:
     except Exception as error:  # skops and zipfile have no common class for a file that is not theirs
         reason = " ".join(str(error).split())[:200]
         raise UserError(f"{folder}: no saved classifier of airrformer: {reason}") from None
-    if not isinstance(estimator, Pipeline | PerClass | Stack | ByDistance | ResidueCNN):
+    if not isinstance(estimator, _CLASSIFIERS):
         raise UserError(f"{folder / 'estimator.skops'}: holds a {type(estimator).__name__}, not a classifier")
     return Saved(estimator, description, training, config, target)
 

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 
+from airrformer.classify.columns import text_columns
 from airrformer.classify.features import View, prepare, view_name
 from airrformer.classify.novelty import nearest_training, taken_for_granted
 from airrformer.classify.persistence import check_encoders, hash_names, load_model
-from airrformer.config import Config, Embedding
+from airrformer.config import ColumnsEncoder, Config, Dataset, Embedding
 from airrformer.errors import UserError
 from airrformer.parse import Parsed, parse_input
 from airrformer.paths import Results, check_output
@@ -37,7 +38,7 @@ def predict(model_dir: str | Path, input: str | Path, output: str | Path, device
     description, config, target = saved.description, saved.config, saved.target
     results = check_encoders(description, model_dir)
     dataset = config.datasets[target.dataset]
-    parsed = parse_input(input, dataset)
+    parsed = parse_input(input, _reading_its_own(dataset))
     for note in parsed.notes:  # such as another locus or species than the dataset's
         logger.warning("%s", note)
 
@@ -72,6 +73,27 @@ def predict(model_dir: str | Path, input: str | Path, output: str | Path, device
     return scores
 
 
+def _reading_its_own(dataset: Dataset) -> Dataset:
+    """The dataset, with the columns that it takes from a table of labels looked for in the new file."""
+    labels = dataset.labels.model_copy(update={"path": None}) if dataset.labels else None
+    return dataset.model_copy(update={"labels": labels})
+
+
+def _columns(groups: dict[str, str], settings: ColumnsEncoder, parsed: Parsed) -> pd.DataFrame:
+    """The columns of an encoder, of new receptors. Raises ``UserError`` where the file has none of them."""
+    said: dict[str, dict[str, str | None]] = {receptor: {} for receptor in parsed.receptor_ids}
+    for row in parsed.label_rows:
+        if row.receptor_id in said:
+            said[row.receptor_id] |= {name: row.value(groups[name]) for name in settings.columns}
+    for name in settings.columns:
+        if not any(values.get(name) for values in said.values()):
+            raise UserError(
+                f"{', '.join(parsed.formats)}: no column {groups[name]!r} with values, from which the model learned; "
+                "give a table that has it"
+            )
+    return text_columns(list(said.values()), settings.columns)
+
+
 def _view(
     config: Config, embedding: Embedding, parsed: Parsed, letters: pd.DataFrame, results: Results, device: str
 ) -> tuple[View, list[str]]:
@@ -79,6 +101,8 @@ def _view(
     settings = config.encoders[embedding.encoder]
     if settings.kind == "letters":
         return letters, letters.columns.tolist()
+    if isinstance(settings, ColumnsEncoder):
+        return _columns(config.datasets[embedding.dataset].groups, settings, parsed), settings.columns
     # imported here, so that what only reads letters does not pay for torch
     from airrformer.embed.features import dataset_features
     from airrformer.embed.stage import load_encoder

@@ -13,9 +13,11 @@ from airrformer.config.classifiers import (
 )
 from airrformer.config.datasets import Dataset, Labels, Negatives
 from airrformer.config.encoders import (
+    AS_THEY_ARE,
     PLAIN_KINDS,
     REVERSAL,
     TRAIN_FOLDS,
+    ColumnsEncoder,
     Encoder,
     KmerEncoder,
     LettersEncoder,
@@ -30,12 +32,14 @@ from airrformer.config.load import load_config, read_yaml
 from airrformer.config.whole import Config, Embedding, Target
 
 __all__ = [
+    "AS_THEY_ARE",
     "PLAIN_KINDS",
     "REVERSAL",
     "STRICTEST_FIRST",
     "TRAIN_FOLDS",
     "Classifier",
     "ClusterSettings",
+    "ColumnsEncoder",
     "Config",
     "Dataset",
     "Embedding",

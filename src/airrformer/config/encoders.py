@@ -243,6 +243,18 @@ class LettersEncoder(_Encoder):
     genes: bool = Field(False, description="as numbers: V and J genes too, a column each")
 
 
+class ColumnsEncoder(_Encoder):
+    """Columns of the input as features: an isotype, an HLA allele, a measurement.
+
+    Words become a column each, numbers stay numbers. `airrformer predict` needs a table with the same columns.
+    """
+
+    kind: Literal["columns"]
+    columns: Annotated[list[str], Field(min_length=1), Once] = Field(
+        description="names of `groups` of the dataset; datasets that lack one are not read by it"
+    )
+
+
 Encoder = Annotated[
     PretrainEncoder
     | Esm2Encoder
@@ -252,7 +264,8 @@ Encoder = Annotated[
     | Ablang2Encoder
     | Blosum62Encoder
     | KmerEncoder
-    | LettersEncoder,
+    | LettersEncoder
+    | ColumnsEncoder,
     Field(discriminator="kind"),
 ]
 
@@ -286,8 +299,18 @@ class LettersPooling(Strict):
     kind: Literal["letters"]
 
 
-Pooling = Annotated[MeanPooling | MaxPooling | CountsPooling | LettersPooling, Field(discriminator="kind")]
+class ColumnsPooling(Strict):
+    """For the encoder that takes columns of the input (columns): nothing to pool."""
+
+    kind: Literal["columns"]
+
+
+Pooling = Annotated[
+    MeanPooling | MaxPooling | CountsPooling | LettersPooling | ColumnsPooling, Field(discriminator="kind")
+]
 # Encoders that learn nothing and have no weights: what a learned one has to beat.
-PLAIN_KINDS = ("blosum62", "kmer", "letters")
+PLAIN_KINDS = ("blosum62", "kmer", "letters", "columns")
+# Of these no features are made beforehand: a classifier reads what the input says.
+AS_THEY_ARE = ("letters", "columns")
 # Encoders that have no residue vectors, and the one pooling that goes with each; both are called alike in turn.
-POOLING_OF = {"kmer": "counts", "letters": "letters"}
+POOLING_OF = {"kmer": "counts", "letters": "letters", "columns": "columns"}

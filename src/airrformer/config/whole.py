@@ -14,6 +14,7 @@ from airrformer.config.base import Name, Strict, near
 from airrformer.config.classifiers import Classifier, Member, Source, StackClassifier
 from airrformer.config.datasets import Dataset
 from airrformer.config.encoders import (
+    AS_THEY_ARE,
     POOLING_OF,
     RECEPTORS,
     REVERSAL,
@@ -103,12 +104,13 @@ class Config(Strict):
     targets: list[TargetRow] = Field([TargetRow()], description="what to build")
 
     def fits(self, dataset: str, encoder: str, pooling: str) -> bool:
-        """Whether the three go together: the encoder reads this kind of receptor, and counts are not pooled."""
+        """Whether the three go together: the encoder reads such receptors and has its columns; poolings match."""
         kind, own = self.poolings[pooling].kind, POOLING_OF.get(self.encoders[encoder].kind)
         return (
             self.datasets[dataset].receptor in self.encoders[encoder].receptors
             and (kind == own if own else kind not in POOLING_OF.values())
             and encoder not in self.writers
+            and set(getattr(self.encoders[encoder], "columns", [])) <= set(self.datasets[dataset].groups)
         )
 
     def reads_several(self, target: Target) -> bool:
@@ -163,7 +165,7 @@ class Config(Strict):
     def expand_embeddings(self) -> list[Embedding]:
         """Every (dataset, encoder, pooling) that some target row or stack asks for and that fits, in config order.
 
-        Letters are no features: nothing is made of them beforehand.
+        Letters and columns are no features: nothing is made of them beforehand.
         """
         embeddings: dict[Embedding, None] = {}
         for row in self.targets:
@@ -172,7 +174,7 @@ class Config(Strict):
                     embeddings[Embedding(*names)] = None
         for target in self.expand_targets():
             embeddings |= dict.fromkeys(self.inputs(target))
-        return [embedding for embedding in embeddings if self.encoders[embedding.encoder].kind != "letters"]
+        return [embedding for embedding in embeddings if self.encoders[embedding.encoder].kind not in AS_THEY_ARE]
 
     def expand_targets(self) -> list[Target]:
         """Every target once, in config order: what fits together, and has labels that the classifier can learn."""

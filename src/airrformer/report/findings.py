@@ -8,7 +8,7 @@ from __future__ import annotations
 import pandas as pd
 from markupsafe import Markup
 
-from airrformer.config import Config
+from airrformer.config import AS_THEY_ARE, Config
 from airrformer.report.study import Study, target_name
 from airrformer.report.words import count, decimals, difference, estimate, interval, listing, p_value
 
@@ -28,7 +28,7 @@ def opening(config: Config, studies: list[Study], summaries: dict[str, dict | No
     used = [
         name
         for name, entry in status.items()
-        if entry["status"] == "ready" and entry["kind"] != "letters" and name not in writers
+        if entry["status"] == "ready" and entry["kind"] not in AS_THEY_ARE and name not in writers
     ]
     classifiers, regressors = (
         sum(len(study.metrics) for study in studies if study.regression is kind) for kind in (False, True)
