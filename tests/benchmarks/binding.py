@@ -134,7 +134,7 @@ def _rows(dataset: str, model: str, metrics: dict, seconds: float) -> list[dict]
     rows = []
     for split, judged in metrics["splits"].items():
         parts = {"": judged["macro"]} if "macro" in judged else {}
-        if len(judged.get("classes", {})) in (2, 3):  # of a few classes each is shown
+        if len(judged.get("classes", {})) in (2, 3) and not model.startswith("baseline"):  # of a few classes each
             parts |= {f", {name}": values for name, values in judged["classes"].items()}
         rows += [
             {"dataset": dataset, "model": model, "judged by": f"cross-validation, {split}{part}"}

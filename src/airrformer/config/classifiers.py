@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
-from airrformer.config.base import Name, Strict
+from airrformer.config.base import ChainName, Name, Strict
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
@@ -74,6 +74,9 @@ class SequenceDistance(Strict):
     smaller: Annotated[float, Field(ge=0, le=1)] = Field(
         0.5,
         description="of two chains, how much the nearer one weighs: 0.5 is the sum; more: one chain may suffice",
+    )
+    chains: Annotated[list[ChainName], Field(min_length=1)] | None = Field(
+        None, description="compare these chains only; default: all of the dataset"
     )
     v_gene: Weight = Field(0, description="what another V gene costs, a chain")
     j_gene: Weight = Field(0, description="what another J gene costs, a chain")
