@@ -85,7 +85,7 @@ def test_a_model_learns_from_columns_and_asks_for_them(study, tmp_path):
         assert scores["receptor_id"].tolist() == table["id"].tolist()[::-1]
         said = scores.set_index("receptor_id")["yes"].reindex(table["id"])
         assert said[(table["isotype"] == "IgG1").to_numpy()].min() > said[(table["isotype"] == "IgG4").to_numpy()].max()
-        with pytest.raises(UserError, match="bare.csv: no column 'isotype' with values"):
+        with pytest.raises(UserError, match="no column 'isotype' with values"):
             predict(results.classifier(*target) / "model", tmp_path / "bare.csv", tmp_path / "scores.tsv")
 
 

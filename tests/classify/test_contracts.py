@@ -116,8 +116,6 @@ def test_parameters_are_kept_and_nothing_is_learned_before_fit(kind, view):
     ids=lambda estimator: type(estimator).__name__,
 )
 def test_what_is_not_fitted_says_so(unfitted):
-    if isinstance(unfitted, PerClass | Stack):
-        pytest.xfail("they do not check whether they are fitted: AttributeError")
     X, _ = receptors("letters")
     with pytest.raises(NotFittedError):
         (unfitted.transform if hasattr(unfitted, "transform") else unfitted.predict_proba)(X)

@@ -190,6 +190,14 @@ def test_a_missing_part_weighs_in_a_density_what_it_does_usually():
     assert table[0] == 0
 
 
+def test_a_part_that_all_lack_is_not_missed():
+    letters = random_letters(80).filter(regex="cdr3")
+    empty = letters.assign(**{f"{chain}_cdr{k}": "" for chain in ("TRA", "TRB") for k in (1, 2)})
+    bare = LoopDistance(weights=(0, 0, 3)).fill(encode(letters))
+    for chain, table in LoopDistance().fill(encode(empty)).items():
+        assert table[0b111] == table[0b100] == pytest.approx(bare[chain][1]) and table[0b111] > 0
+
+
 def test_a_residue_that_is_not_known_costs_what_two_do_on_average():
     letters = pd.DataFrame({"TRB_cdr3": ["AAXAA", "AAWAA", "AACAA", "AA*AA", "AAéAA"]})
     found = LoopDistance("hamming", weights=(1, 1, 1), trim=False).matrix(letters, letters)

@@ -19,6 +19,7 @@ from sklearn.compose import TransformedTargetRegressor
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
+from sklearn.utils.validation import check_is_fitted
 
 from airrformer.classify.kernels import (
     DensityStack,
@@ -80,6 +81,7 @@ class PerClass(BaseEstimator):
 
     def predict_proba(self, X) -> np.ndarray:
         """P(positive), float64 (m, K)."""
+        check_is_fitted(self)
         return np.stack([estimator.predict_proba(X)[:, 1] for estimator in self.estimators_], axis=1)
 
 

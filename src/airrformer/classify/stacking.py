@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from scipy.special import logit
 from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression, Ridge
 
 from airrformer.classify.kernels import best_other
@@ -78,15 +79,17 @@ class Stack(BaseEstimator):
 
     def predict_proba(self, X: Mapping) -> np.ndarray:
         """P(positive) of each class, float64 (m, K)."""
-        return self.combine(np.stack([m.predict_proba(self._of(X, v)) for m, v in zip(self.members_, self.views)]))
+        return self.combine(np.stack([member.predict_proba(view) for member, view in self._read(X)]))
 
     def predict(self, X: Mapping) -> np.ndarray:
         """Predicted numbers, float64 (m,), in regression."""
-        found = [m.predict(self._of(X, view))[:, None] for m, view in zip(self.members_, self.views)]
-        return self.combine(np.stack(found))[:, 0]
+        return self.combine(np.stack([member.predict(view)[:, None] for member, view in self._read(X)]))[:, 0]
 
-    def _of(self, X: Mapping, view: str | None):
-        return X if view is None else X[view]
+    def _read(self, X: Mapping) -> list[tuple[BaseEstimator, object]]:
+        """Each member and what it reads of X."""
+        if not hasattr(self, "members_"):
+            raise NotFittedError("this Stack has no fitted members yet")
+        return [(member, X if view is None else X[view]) for member, view in zip(self.members_, self.views)]
 
     def _odds(self, scores: np.ndarray) -> np.ndarray:
         """What is weighed, float (columns, m, K)."""

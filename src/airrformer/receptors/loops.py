@@ -233,13 +233,14 @@ class LoopDistance:
     def fill(self, references: Encoded, bandwidth: float | None = None) -> Fill:
         """What missing parts of a chain cost, by the pattern of what is missing (bit i: part i of ``parts``).
 
-        The mean distance of different references that have all parts. With ``bandwidth`` the distance that stands for
-        the density that a receptor usually has around it, the mean over receptors of -h log mean exp(-d / h): then a
-        chain that one class lacks more often than another shifts nobody's ratio of densities.
+        The mean distance of different references that have all parts (of those that any has). With ``bandwidth`` the
+        distance that stands for the density that a receptor usually has around it, the mean over receptors of -h log
+        mean exp(-d / h): then a chain that one class lacks more often than another shifts nobody's ratio of densities.
         """
         found = {}
         for chain, parts in self.parts(references.columns).items():
-            known = np.flatnonzero(_patterns(parts, references) == 0)
+            patterns = _patterns(parts, references)
+            known = np.flatnonzero(patterns == np.bitwise_and.reduce(patterns))  # a part that all lack is not missed
             table = np.zeros(2 ** len(parts))
             if len(known) > 1:
                 sample = references.rows(known[np.linspace(0, len(known) - 1, min(_SAMPLE, len(known))).astype(int)])
