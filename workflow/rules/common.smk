@@ -75,7 +75,6 @@ COUNT_POOLINGS = [name for name in POOLINGS if CONFIG.poolings[name].kind == "co
 # Datasets to learn from, and whether what a model has to beat is made beside.
 LEARNT = list(dict.fromkeys(target.dataset for target in TARGETS))
 WITH_BASELINES = LEARNT if CONFIG.evaluation.baselines else []
-COMPARED = [dataset for dataset in LEARNT if CONFIG.datasets[dataset].task == "classification"]
 
 # What is built, each with the encoders that it waits for.
 CLASSIFIED = [(target, {embedding.encoder for embedding in CONFIG.inputs(target)}) for target in TARGETS]
@@ -269,7 +268,7 @@ def report_input(wildcards):
     }
     done = [target for target, encoders in CLASSIFIED if encoders <= ready]
     classified = [RESULTS.classifier(*target) for target in done]
-    compared = list(dict.fromkeys(target.dataset for target in done if target.dataset in COMPARED))
+    compared = list(dict.fromkeys(target.dataset for target in done))
     trained = [RESULTS.encoder(encoder) for encoder in PRETRAINED + WRITERS]
     return {
         "summaries": [RESULTS.parse_summary(dataset) for dataset in CONFIG.datasets],

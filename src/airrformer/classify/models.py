@@ -18,7 +18,14 @@ from sklearn.pipeline import Pipeline
 
 from airrformer.classify.calibration import Calibrator, fit_calibrator
 from airrformer.classify.columns import ColumnsAsNumbers
-from airrformer.classify.families import FAMILIES, REGRESSORS, Family, multi_kernel, multi_kernel_of_numbers
+from airrformer.classify.families import (
+    FAMILIES,
+    NUMBERS_BY_DISTANCE,
+    REGRESSORS,
+    Family,
+    multi_kernel,
+    multi_kernel_of_numbers,
+)
 from airrformer.classify.features import view_name
 from airrformer.classify.metrics import auroc_by_column, best_threshold, mean_defined, spearman
 from airrformer.classify.multi_kernel import ViewKernel
@@ -33,6 +40,7 @@ from airrformer.config import (
     KernelPart,
     LettersEncoder,
     MultiKernelClassifier,
+    NearestNeighborsClassifier,
     StackClassifier,
     Target,
 )
@@ -83,6 +91,9 @@ class Task:
     def family(self) -> Family:
         if self.kernels:
             return (multi_kernel_of_numbers if self.regression else multi_kernel)(self.kernels)
+        letters = isinstance(self.letters, LettersEncoder)
+        if self.regression and letters and isinstance(self.settings, NearestNeighborsClassifier):
+            return NUMBERS_BY_DISTANCE
         return (REGRESSORS if self.regression else FAMILIES)[self.settings.kind]
 
 

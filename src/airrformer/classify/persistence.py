@@ -31,6 +31,7 @@ from airrformer.classify.features import Inputs, Receptors
 from airrformer.classify.kernels import ByDistance
 from airrformer.classify.models import Fitted
 from airrformer.classify.multi_kernel import MultiKernelSVC
+from airrformer.classify.neighbors import DistanceNeighborsRegressor
 from airrformer.classify.novelty import Kinds, Training
 from airrformer.classify.residues import ResidueCNN
 from airrformer.classify.stacking import Stack
@@ -54,6 +55,7 @@ TRUSTED_TYPES: tuple[str, ...] = (
     "airrformer.classify.kernels.DistanceSVC",
     "airrformer.classify.kernels.KernelDensityRatio",
     "airrformer.classify.residues.LettersOf",
+    "airrformer.classify.neighbors.DistanceNeighborsRegressor",
     "airrformer.classify.residues.LettersOneHot",
     "airrformer.classify.residues.PhysChem",
     "airrformer.classify.residues.ResidueCNN",
@@ -74,7 +76,10 @@ TRUSTED_TYPES: tuple[str, ...] = (
 )
 
 # Of config.json: what predict stands on.
-_CLASSIFIERS = (Pipeline, PerClass, Stack, ByDistance, ResidueCNN, MultiKernelSVC, TransformedTargetRegressor)
+_CLASSIFIERS = (
+    *(Pipeline, PerClass, Stack, ByDistance, ResidueCNN, MultiKernelSVC),
+    *(TransformedTargetRegressor, DistanceNeighborsRegressor),
+)
 _KEYS = {
     *("config", "target", "results", "encoders", "task", "classes", "trained", "calibration", "usual_edits"),
     *("n_features", "feature_names_sha256", "n_receptors", "receptor_ids_sha256"),

@@ -36,8 +36,8 @@ class Evaluation(Strict):
 
     splits: Annotated[list[SplitName], Field(min_length=1), Once] = Field(
         ["random", "cluster", "group"],
-        description="what must not stand on both sides. random: one receptor; cluster: similar ones; group: one donor, "
-        "study, lineage; class: a class is kept from training and its receptors are then the negatives; parent: "
+        description="what must not stand on both sides. random: the same chains; cluster: similar ones; group: one "
+        "donor, study, lineage; class: a class is kept from training and its receptors are then the negatives; parent: "
         "stretches of the distance from the parent; given: the folds that a column names",
     )
     group: Name | None = Field(None, description="which group the group split keeps together; default: the first")
