@@ -22,6 +22,7 @@ GRIDS = {
     "cnn": {"models": 1, "grid": {"channels": [8]}},
 }
 KINDS = sorted(FAMILIES)
+ALL = [*KINDS, "stack", "kernels_sum", "kernels_product"]
 
 
 @pytest.fixture
@@ -47,6 +48,10 @@ def control(make_study):
             {"classifier": "linear_svm", "encoder": "numbers", "pooling": "mean"},
         ]
         config["classifiers"]["stack"] = {"kind": "stack", "members": members}
+        kernels = [{"distance": {}}, {"encoder": "numbers", "pooling": "mean"}]
+        for how in ("sum", "product"):
+            kernel = {"kind": "multi_kernel", "combine": how, "kernels": kernels, "grid": {"C": [0.3, 3]}}
+            config["classifiers"][f"kernels_{how}"] = kernel
         config["evaluation"] |= {"splits": splits, "bootstrap": 200, "shuffle_labels": True, "seeds": [seed]}
         config["seed"] = seed
         return load_config(config), study.results
@@ -59,7 +64,10 @@ def aurocs(control, kind, splits, seeds):
     for seed in seeds:
         config, results = control(splits, seed)
         study = open_study(config, "toy", results)
-        for encoder, pooling in (("numbers", "mean"), ("letters", "letters")):
+        views = (
+            (("letters", "letters"),) if kind.startswith("kernels") else (("numbers", "mean"), ("letters", "letters"))
+        )
+        for encoder, pooling in views:
             target = Target("toy", encoder, pooling, kind)
             if target not in config.expand_targets():
                 continue
@@ -70,14 +78,14 @@ def aurocs(control, kind, splits, seeds):
     return found
 
 
-@pytest.mark.parametrize("kind", [*KINDS, "stack"])
+@pytest.mark.parametrize("kind", ALL)
 def test_shuffled_labels_are_chance(control, kind):
     found = aurocs(control, kind, ["random", "group"], [1])
     assert abs(np.mean([entry["value"] for entry in found]) - 0.5) < 0.09
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [*KINDS, "stack"])
+@pytest.mark.parametrize("kind", ALL)
 def test_shuffled_labels_are_chance_in_every_split(control, kind):
     found = aurocs(control, kind, SPLITS, range(1, 5))
     assert len(found) >= 4 * 5
