@@ -107,7 +107,7 @@ def test_one_kernel_of_letters_is_the_distance_svm():
 def test_a_grid_gives_what_each_machine_gives():
     letters, Y = receptors()
     X = {"loops": letters, "onehot": letters}
-    parts = [ViewKernel("loops", options={}), ViewKernel("onehot", vectors=LettersOneHot(), form="gaussian")]
+    parts = [ViewKernel("loops", options={}), ViewKernel("onehot", reader=LettersOneHot(), form="gaussian")]
     train, test = ({name: view.iloc[rows] for name, view in X.items()} for rows in (slice(0, 160), slice(160, None)))
     grid = MultiKernelSVC(parts).grid_scores(train, Y[:160], test, [0.3, 3])
     for C, scores in zip([0.3, 3], grid):
@@ -163,7 +163,7 @@ def test_several_kernels_may_stand_in_a_stack():
     letters, Y = receptors()
     X = {"letters/letters": letters, "onehot/letters": letters}
     settings = MultiKernelClassifier(kind="multi_kernel", kernels=[{}, {"encoder": "onehot"}], grid={"C": [1]})
-    parts = (ViewKernel("letters/letters", options={}), ViewKernel("onehot/letters", vectors=LettersOneHot()))
+    parts = (ViewKernel("letters/letters", options={}), ViewKernel("onehot/letters", reader=LettersOneHot()))
     one, two = Task(settings, 7, kernels=parts), Task(settings, 7, kernels=parts[1:])
     stack = Task(settings, 7, members=((None, one), (None, two)))
     fitted = fit(stack, X, Y, np.arange(len(Y)) % 3)

@@ -29,7 +29,7 @@ from airrformer.classify.families import (
 from airrformer.classify.features import view_name
 from airrformer.classify.metrics import auroc_by_column, best_threshold, mean_defined, spearman
 from airrformer.classify.multi_kernel import ViewKernel
-from airrformer.classify.residues import LettersOf, LettersOneHot, PhysChem
+from airrformer.classify.residues import Completed, LettersOf, LettersOneHot, PhysChem
 from airrformer.classify.stacking import Stack
 from airrformer.config import (
     AS_THEY_ARE,
@@ -44,7 +44,7 @@ from airrformer.config import (
     StackClassifier,
     Target,
 )
-from airrformer.config.classifiers import CnnClassifier
+from airrformer.config.classifiers import CnnClassifier, DistanceSvmClassifier
 
 INNER_FOLDS = 3
 
@@ -124,8 +124,10 @@ def _own_view(config: Config, member: Target) -> str | None:
 
 def _view_kernel(config: Config, read: Target, part: KernelPart) -> ViewKernel:
     encoder, options = config.encoders[read.encoder], part.distance and part.distance.model_dump()
-    vectors = letters_as_vectors(encoder) if encoder.kind in AS_THEY_ARE and options is None else None
-    return ViewKernel(view_name(Embedding(*read[:3])), part.weight, part.bandwidth, part.form, options, vectors)
+    reader = None
+    if encoder.kind in AS_THEY_ARE:
+        reader = letters_as_vectors(encoder) if options is None else Completed()
+    return ViewKernel(view_name(Embedding(*read[:3])), part.weight, part.bandwidth, part.form, options, reader)
 
 
 @dataclass(frozen=True)
@@ -234,13 +236,13 @@ def _within_budget(grid: list[dict], budget: int | None, seed: int) -> list[dict
 
 
 def _vectoriser(task: Task) -> TransformerMixin | None:
-    """What makes vectors of letters, unfitted; ``None`` for vectors, and for classifiers that compare letters."""
+    """What makes of letters what a classifier reads, unfitted; ``None`` where it reads what is there."""
     if task.letters is None:
         return None
     if isinstance(task.settings, CnnClassifier):
         return LettersOf(task.letters.regions)
     if task.family.reads_letters and isinstance(task.letters, LettersEncoder):
-        return None
+        return Completed() if isinstance(task.settings, DistanceSvmClassifier) else None
     vectors = letters_as_vectors(task.letters)
     plain = task.settings.kind in _LINEAR and isinstance(task.letters, LettersEncoder)
     return vectors.set_params(missing="mean") if plain else vectors

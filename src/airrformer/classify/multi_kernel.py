@@ -47,7 +47,7 @@ class ViewKernel(BaseEstimator):
         form: ``exponential``, exp(-d / h), or ``gaussian``, exp(-(d / h)^2 / 2).
         options: what ``LoopDistance`` compares of letters; None for vectors, which are compared by Euclid after
             z-scoring.
-        vectors: what makes vectors of letters, unfitted; None where the view is compared as it is.
+        reader: what makes vectors of letters, or completes them, unfitted; None where the view is compared as it is.
     """
 
     def __init__(
@@ -57,24 +57,23 @@ class ViewKernel(BaseEstimator):
         bandwidth: float = 0.5,
         form: str = "exponential",
         options: dict | None = None,
-        vectors: TransformerMixin | None = None,
+        reader: TransformerMixin | None = None,
     ):
         self.view = view
         self.weight = weight
         self.bandwidth = bandwidth
         self.form = form
         self.options = options
-        self.vectors = vectors
+        self.reader = reader
 
     def fit(self, X: Mapping) -> ViewKernel:
-        view = X[self.view]
+        self.reader_ = None if self.reader is None else clone(self.reader).fit(X[self.view])
+        read = self._read(X)
         if self.options is not None:
-            self.references_ = {str(name): np.array(view[name].tolist(), dtype=str) for name in _loops(view)}
+            self.references_ = {str(name): np.array(read[name].tolist(), dtype=str) for name in _loops(read)}
         else:
-            self.vectors_ = None if self.vectors is None else clone(self.vectors).fit(view)
-            made = self._vectors(view)
-            self.mean_, self.scale_ = scaling(made)
-            self.references_ = self._scaled(made)
+            self.mean_, self.scale_ = scaling(read)
+            self.references_ = self._scaled(read)
         kernel = at_bandwidth(self._metric(), self.bandwidth, self.known(), self.form)
         self.width_, self.fill_ = kernel.width, kernel.fill
         return self
@@ -90,8 +89,8 @@ class ViewKernel(BaseEstimator):
         return encode(self.references_) if self.options is not None else self.references_
 
     def queries(self, X: Mapping) -> References:
-        view = X[self.view]
-        return encode(view) if self.options is not None else self._scaled(self._vectors(view))
+        read = self._read(X)
+        return encode(read) if self.options is not None else self._scaled(read)
 
     def table(self, queries: References, references: References) -> np.ndarray:
         """The kernel, float32 (m, n)."""
@@ -104,9 +103,12 @@ class ViewKernel(BaseEstimator):
     def _metric(self):
         return metric_of("euclidean" if self.options is None else "loops", self.options)
 
-    def _vectors(self, view):
-        made = view if self.vectors_ is None else self.vectors_.transform(view)
-        return sparse.csr_array(made) if sparse.issparse(made) else np.asarray(made, dtype=np.float64)
+    def _read(self, X: Mapping):
+        """The view as it is compared: letters, or vectors in float64."""
+        read = X[self.view] if self.reader_ is None else self.reader_.transform(X[self.view])
+        if self.options is not None:
+            return read
+        return sparse.csr_array(read) if sparse.issparse(read) else np.asarray(read, dtype=np.float64)
 
     def _scaled(self, vectors):
         if sparse.issparse(vectors):

@@ -54,6 +54,7 @@ TRUSTED_TYPES: tuple[str, ...] = (
     "airrformer.classify.kernels.DistanceNeighbors",
     "airrformer.classify.kernels.DistanceSVC",
     "airrformer.classify.kernels.KernelDensityRatio",
+    "airrformer.classify.residues.Completed",
     "airrformer.classify.residues.LettersOf",
     "airrformer.classify.neighbors.DistanceNeighborsRegressor",
     "airrformer.classify.residues.LettersOneHot",

@@ -420,6 +420,22 @@ class LettersOf(TransformerMixin, BaseEstimator):
         return pd.DataFrame(dict(zip(self.columns_, _columns(X, self.columns_))), dtype=object)
 
 
+class Completed(TransformerMixin, BaseEstimator):
+    """Letters in which what a receptor lacks is taken from a training receptor (``fill_missing``).
+
+    For kernels of distances: between receptors that lack the same chain all distances would be made of fewer parts.
+    """
+
+    def fit(self, X: pd.DataFrame, y=None) -> Completed:
+        self.columns_ = [str(name) for name in X if not str(name).endswith("_sequence")]
+        self.donors_ = find_donors(X, chains_of(X), self.columns_)
+        return self
+
+    def transform(self, X: pd.DataFrame) -> pd.DataFrame:
+        check_is_fitted(self, "columns_")
+        return fill_missing(X, self.columns_, self.donors_)
+
+
 class ResidueCNN(ClassifierMixin, BaseEstimator):
     """Convolutions over the residues of the loops, laid side by side, then one hidden layer; averaged over networks.
 
