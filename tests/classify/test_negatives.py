@@ -2,7 +2,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from airrformer.classify.negatives import BACKGROUND, EXCLUDED, GIVEN, SWAPPED, label_matrix, summary
+from airrformer.classify.negatives import BACKGROUND, EXCLUDED, GIVEN, SWAPPED, label_matrix, shortfalls, summary
 from airrformer.config import Negatives
 
 ZERO = np.zeros(200, dtype=np.int64)
@@ -114,6 +114,15 @@ def test_the_summary_counts_what_was_made():
         "classes": {"A": {"positives": positives, "swapped": positives, "unknown": 200 - 2 * positives, "excluded": 0}},
     }  # fmt: skip
     assert summary(*matrix(table([["A"], ["B"]])), ["A", "B"], Negatives(), 1)["methods"] == ["swapped"]
+
+
+def test_a_ratio_that_is_not_reached_is_said():
+    receptors = table([["A"]] * 10 + [["B"]] * 4)
+    settings = Negatives(methods=["swapped"], ratio=2)
+    Y, method = label_matrix(receptors, ["A", "B"], settings, np.zeros(14, dtype=int), 1)
+    found = summary(Y, method, ["A", "B"], settings, 1)
+    assert shortfalls(found, 3) == ["A: 4 swapped negatives, where a ratio of 2 asks for 20: there are no more."]
+    assert shortfalls(found | {"ratio": None}, 3) == []
 
 
 def test_nobody():

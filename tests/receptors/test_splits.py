@@ -102,7 +102,7 @@ def test_what_cannot_be_split_says_why():
     with pytest.raises(CannotSplit, match="names no groups"):
         assign_folds("group", receptors, chains, DATASET.model_copy(update={"groups": {}}), EVALUATION, 1)
     receptors["donor"] = ["d1", "d2"] * 45
-    with pytest.raises(CannotSplit, match="2 groups are fewer than the 3 folds"):
+    with pytest.raises(CannotSplit, match="3 folds need as many groups, and there are 2"):
         assign_folds("group", receptors, chains, DATASET, EVALUATION, 1)
 
 
@@ -242,8 +242,10 @@ def test_distances_from_a_parent():
     ]
     parent = {"heavy": "ACDE", "light": "KLM"}
     # b: of equal length, so four substitutions, though two edits would do; c: one edit and one substitution
-    assert parent_distances(list("abcd"), pd.DataFrame(rows), parent).tolist() == [0, 4, 2, -1]
-    assert parent_distances(list("abcd"), pd.DataFrame(rows), {"heavy": "ACDE"}).tolist() == [0, 4, 1, 0]
+    distances, of_another_length = parent_distances(list("abcd"), pd.DataFrame(rows), parent)
+    assert distances.tolist() == [0, 4, 2, -1]
+    heavy, differ = parent_distances(list("abcd"), pd.DataFrame(rows), {"heavy": "ACDE"})
+    assert heavy.tolist() == [0, 4, 1, 0] and (of_another_length, differ) == (1, 1)
 
 
 def given(values, evaluation=EVALUATION, groups=("fold",)):
@@ -343,7 +345,7 @@ def test_twins_are_told_by_their_chains_and_not_by_their_names():
 
 def test_twins_without_others_are_fewer_than_the_folds():
     receptors, chains = with_twins(*make(6), {"r1": "r0", "r2": "r0", "r4": "r3", "r5": "r3"})
-    with pytest.raises(CannotSplit, match="2 different receptors are fewer than the 3 folds"):
+    with pytest.raises(CannotSplit, match="3 folds need as many different receptors, and there are 2"):
         assign_folds("random", receptors, chains, DATASET, EVALUATION, 1)
 
 

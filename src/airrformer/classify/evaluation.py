@@ -20,7 +20,7 @@ from airrformer.classify.judging import Trial, fit_on_all, judge, make_trials, p
 from airrformer.classify.leakage import leakage_table
 from airrformer.classify.metrics import bootstrap_weights
 from airrformer.classify.models import Task, task_of
-from airrformer.classify.negatives import summary
+from airrformer.classify.negatives import shortfalls, summary
 from airrformer.classify.persistence import save_model
 from airrformer.config import STRICTEST_FIRST, Config, Target
 from airrformer.errors import UserError
@@ -155,6 +155,7 @@ def assess(study: Study, task: Task, inputs: Inputs, name: str) -> tuple[dict, p
         metric = "spearman" if task.regression else "auroc"
         value = judged["macro"][metric]["value"]
         logger.info("%s, split %s: macro %s %s", name, split, metric, "-" if value is None else f"{value:.3f}")
+    negatives = _negatives(study)
     metrics = {
         "task": dataset.task,
         "n_receptors": len(data.ids),
@@ -164,9 +165,9 @@ def assess(study: Study, task: Task, inputs: Inputs, name: str) -> tuple[dict, p
         "seed": config.seed,
         "folds": evaluation.folds,
         "seeds": list(evaluation.seeds),
-        "negatives": _negatives(study),
+        "negatives": negatives,
         "splits": {split: splits[split] for split in evaluation.splits},
-        "notes": notes,
+        "notes": [*notes, *(shortfalls(negatives, evaluation.folds) if negatives else [])],
         "versions": {"airrformer": __version__, "scikit-learn": version("scikit-learn")},
         "settings": {
             "classifier": task.settings.model_dump(mode="json"),

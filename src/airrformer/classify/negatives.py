@@ -94,6 +94,22 @@ def summary(Y: np.ndarray, method: np.ndarray, classes: Sequence[str], settings:
     }
 
 
+def shortfalls(found: dict, folds: int) -> list[str]:
+    """A sentence for each class and kind of negatives of which there are fewer than ``ratio`` asks; of ``summary``."""
+    if found["ratio"] is None:
+        return []
+    notes = []
+    for name, counts in found["classes"].items():
+        for kind in ("swapped", "background"):
+            wanted = found["ratio"] * counts["positives"]
+            if kind in found["methods"] and counts.get(kind, 0) < wanted - folds:  # each fold rounds
+                notes.append(
+                    f"{name}: {counts.get(kind, 0)} {kind} negatives, where a ratio of {found['ratio']:g} asks for "
+                    f"{wanted:.0f}: there are no more."
+                )
+    return notes
+
+
 def _named(lists: list[list[str]], classes: Sequence[str]) -> np.ndarray:
     """bool (n, K)"""
     return np.array([[name in names for name in classes] for names in lists], dtype=bool).reshape(

@@ -264,7 +264,7 @@ def _by_parent(receptors: pd.DataFrame, chains: pd.DataFrame, dataset: Dataset, 
             "no parent split: the dataset names no parent; add parent: {CHAIN: RESIDUES}, the variant that the scan "
             "started from, to it in the config"
         )
-    distances = parent_distances(receptors["receptor_id"].tolist(), chains, dataset.parent)
+    distances, otherwise = parent_distances(receptors["receptor_id"].tolist(), chains, dataset.parent)
     known = distances >= 0
     values, counts = np.unique(distances[known], return_counts=True)
     if len(values) < 2:
@@ -285,6 +285,11 @@ def _by_parent(receptors: pd.DataFrame, chains: pd.DataFrame, dataset: Dataset, 
     ]
     if count < evaluation.folds:
         notes.append(f"{count} folds, not {evaluation.folds}: the distances make no more stretches of about one size.")
+    if otherwise:
+        notes.append(
+            f"{otherwise:,} receptors have a chain of another length than the parent's: their distance is in edits. Is "
+            "the parent given from the same residue to the same residue?"
+        )
     if not known.all():
         notes.append(f"{int((~known).sum()):,} receptors lack a chain of the parent: they are only learned from.")
     ids = receptors["receptor_id"]
@@ -292,20 +297,21 @@ def _by_parent(receptors: pd.DataFrame, chains: pd.DataFrame, dataset: Dataset, 
     return Split("parent", folds, _all_others(folds, count), groups, notes=tuple(notes))
 
 
-def parent_distances(ids: Sequence[str], chains: pd.DataFrame, parent: dict[str, str]) -> np.ndarray:
+def parent_distances(ids: Sequence[str], chains: pd.DataFrame, parent: dict[str, str]) -> tuple[np.ndarray, int]:
     """Substitutions (edits, where the lengths differ) from the parent, summed over its chains, int64 (n,).
 
-    -1: the receptor lacks one of the chains.
+    -1: the receptor lacks one of the chains. And of how many receptors the length differs.
     """
     names = list(parent)
-    found = []
+    found, otherwise = [], 0
     for strings in chain_strings(ids, chains, names, whole_chain):
         steps = [
             (Hamming if len(string) == len(parent[name]) else Levenshtein).distance(string, parent[name])
             for name, string in zip(names, strings)
         ]
         found.append(sum(steps) if all(strings) else -1)
-    return np.array(found, dtype=np.int64)
+        otherwise += all(strings) and any(len(string) != len(parent[name]) for name, string in zip(names, strings))
+    return np.array(found, dtype=np.int64), otherwise
 
 
 def _given(receptors: pd.DataFrame, dataset: Dataset, evaluation: Evaluation) -> Split:
@@ -361,7 +367,7 @@ def deal(
             "class": "different receptors",
             "cluster": "clusters of similar receptors",
         }.get(split, "groups")
-        raise CannotSplit(f"no {split} split: {len(keys)} {things} are fewer than the {folds} folds")
+        raise CannotSplit(f"no {split} split: {folds} folds need as many {things}, and there are {len(keys)}")
     counts = np.zeros((len(keys), membership.shape[1]))
     np.add.at(counts, inverse, membership)
     sizes = np.bincount(inverse, minlength=len(keys))
