@@ -138,7 +138,7 @@ class _MultiKernel(BaseEstimator):
         return [part.known() for part in self.parts_]
 
     def _table(self, queries: list[References], references: list[References]) -> np.ndarray:
-        """The sum, of weights that add up to 1, the product, of exponents that do so on average, or the mean of both.
+        """The sum, of weights that add up to 1, the product, of exponents that are 1 on average, or the mean of both.
 
         float32 (m, n).
         """
