@@ -15,8 +15,9 @@ from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 
 from airrformer.classify.families import FAMILIES, PerClass
-from airrformer.classify.models import Task, fit
-from airrformer.classify.residues import LettersOf, LettersOneHot, PhysChem, ResidueCNN
+from airrformer.classify.models import Task, fit, take
+from airrformer.classify.multi_kernel import MultiKernelRidge, MultiKernelSVC, ViewKernel
+from airrformer.classify.residues import Completed, LettersOf, LettersOneHot, PhysChem, ResidueCNN
 from airrformer.classify.stacking import Stack
 from airrformer.config import Classifier, LettersEncoder
 
@@ -32,14 +33,20 @@ SMALL = {
     "mlp": {"grid": {"alpha": [1]}},
     "cnn": {"models": 2, "grid": {"channels": [8]}},
     "k_nearest_neighbors": {"grid": {"n_neighbors": [5]}},
+    "multi_kernel": {"kernels": [{}], "grid": {"C": [1]}},  # which kernels, the task says
 }
+KERNELS = ViewKernel("letters", options={}, reader=Completed()), ViewKernel("numbers", form="gaussian")
 NOT_OF_VECTORS = {"cnn"}
 CASES = [(kind, view) for kind in sorted(FAMILIES) for view in ("numbers", "letters")]
 CASES = [(kind, view) for kind, view in CASES if view == "letters" or kind not in NOT_OF_VECTORS]
+CASES.append(("multi_kernel", "both"))
 
 
 def receptors(view, n=60, seed=0):
     """X and Y, int8 (n, 3): two classes of which a tenth is not known, and one of which nobody is said to be."""
+    if view == "both":
+        views = {name: receptors(name, n, seed)[0] for name in ("letters", "numbers")}
+        return views, receptors("letters", n, seed)[1]
     rng = np.random.default_rng(seed)
     which = rng.integers(0, 2, n)
     Y = np.stack([which, 1 - which, np.where(which, 0, -1)], axis=1).astype(np.int8)
@@ -55,7 +62,8 @@ def receptors(view, n=60, seed=0):
 
 def task_of(kind, view, seed=3):
     settings = TypeAdapter(Classifier).validate_python({"kind": kind, **SMALL[kind]})
-    return Task(settings, seed, letters=LettersEncoder(kind="letters") if view == "letters" else None)
+    letters = LettersEncoder(kind="letters") if view == "letters" else None
+    return Task(settings, seed, letters=letters, kernels=KERNELS if view == "both" else ())
 
 
 def fitted(kind, view, seed=3):
@@ -64,7 +72,7 @@ def fitted(kind, view, seed=3):
 
 
 def rows(X, order):
-    return X.iloc[order] if isinstance(X, pd.DataFrame) else X[order]
+    return take(X, np.array(order, dtype=int))
 
 
 @pytest.mark.parametrize("kind, view", CASES)
@@ -100,7 +108,7 @@ def test_parameters_are_kept_and_nothing_is_learned_before_fit(kind, view):
         deep=False
     )
     known = Y[:, :2]
-    if view == "numbers" or task.family.reads_letters:
+    if view != "letters" or task.family.reads_letters:
         model.fit(X, known)
         changed = {name: value for name, value in model.get_params().items() if not hasattr(value, "get_params")}
         for name, value in changed.items():
@@ -112,13 +120,17 @@ def test_parameters_are_kept_and_nothing_is_learned_before_fit(kind, view):
 
 @pytest.mark.parametrize(
     "unfitted",
-    [LettersOneHot(), PhysChem(), LettersOf(), ResidueCNN(), PerClass(LogisticRegression()), Stack(["numbers"])],
+    [
+        *(LettersOneHot(), PhysChem(), LettersOf(), Completed(), ResidueCNN(), PerClass(LogisticRegression())),
+        *(Stack(["numbers"]), MultiKernelSVC(KERNELS), MultiKernelRidge(KERNELS)),
+    ],
     ids=lambda estimator: type(estimator).__name__,
 )
 def test_what_is_not_fitted_says_so(unfitted):
     X, _ = receptors("letters")
+    ask = next(name for name in ("transform", "predict_proba", "predict") if hasattr(unfitted, name))
     with pytest.raises(NotFittedError):
-        (unfitted.transform if hasattr(unfitted, "transform") else unfitted.predict_proba)(X)
+        getattr(unfitted, ask)(X)
 
 
 @pytest.mark.parametrize(
