@@ -90,6 +90,38 @@ def test_numbers_are_for_regressors_and_classes_for_classifiers():
     assert "ridge" not in {name for dataset, name in found if dataset == "tcr"}
 
 
+def kernels_on(*kernels, **row):
+    values = small()
+    values["encoders"]["letters"] = {"kind": "letters"}
+    values["poolings"] |= {"letters": {"kind": "letters"}}
+    values["classifiers"]["several"] = {"kind": "multi_kernel", "kernels": list(kernels)}
+    values["targets"] = [{"encoders": ["letters"], "poolings": ["letters"], "classifiers": ["several"], **row}]
+    return values
+
+
+@pytest.mark.parametrize(
+    "kernels, said",
+    [
+        ([{"encoder": "kmer", "pooling": "counts", "distance": {}}], "a distance compares letters, and encoder 'kmer'"),
+        ([{"distance": {"chains": ["heavy"]}}], "a distance compares heavy, no chain of dataset"),
+        ([{}, {"encoder": "kmer"}], "encoder 'kmer' with pooling 'letters' cannot read dataset"),
+    ],
+)
+def test_kernels_that_cannot_be_made_are_said(kernels, said):
+    values = kernels_on(*kernels)
+    config = load_config(values)
+    assert not config.expand_targets()
+    (line,) = config.loose_ends()
+    assert line.startswith("targets.0.classifiers: 'several' is never built: ") and said in line
+
+
+def test_kernels_of_nothing_and_of_no_width():
+    (line,) = mistakes(kernels_on({"distance": {"weights": [0, 0, 0]}}))
+    assert "nothing is compared" in line
+    (line,) = mistakes(kernels_on({"bandwidth": 1e-30}))
+    assert line.startswith("classifiers.several.") and "bandwidth" in line
+
+
 def test_a_stack_reads_what_its_members_read():
     values = small()
     values["encoders"]["letters"] = {"kind": "letters"}

@@ -1,9 +1,11 @@
+import logging
+
 import numpy as np
 import pandas as pd
 import pytest
 
 from airrformer.classify import classify, predict
-from airrformer.classify.columns import ColumnsAsNumbers
+from airrformer.classify.columns import ColumnsAsNumbers, summary, text_columns
 from airrformer.config import load_config
 from airrformer.errors import UserError
 from airrformer.parse import parse_dataset
@@ -17,6 +19,20 @@ def test_words_become_columns_and_numbers_stay():
     assert made.transform(train).tolist() == [[1, 0, 30], [0, 1, 60], [0, 0, 50], [1, 0, 100]]
     other = pd.DataFrame({"isotype": ["IgM", "IgG4"], "age": ["old", "7"]})
     assert made.transform(other).tolist() == [[0, 0, 60], [0, 1, 7]]
+
+
+def test_what_a_table_has_where_there_is_nothing_is_no_word():
+    rows = [{"a": "x "}, {"a": None}, {"a": float("nan")}, {}]
+    assert text_columns(rows, ["a"])["a"].tolist() == ["x", "", "", ""]
+
+
+def test_numbers_that_are_none_are_warned_of(caplog):
+    with caplog.at_level(logging.WARNING):
+        said = summary(text_columns([{"a": f"{i},5", "b": str(i), "c": "xy"[i % 2]} for i in range(30)] + [{}], "abc"))
+    assert said == "a: 30 words, 1 missing; b: numbers, 1 missing; c: 2 words, 1 missing"
+    assert [record.getMessage().partition(",")[0] for record in caplog.records] == [
+        "column a: 30 words among 30 values"
+    ]
 
 
 def test_a_column_without_any_value_is_nothing():
@@ -73,6 +89,9 @@ def study(tmp_path):
 
 def test_a_model_learns_from_columns_and_asks_for_them(study, tmp_path):
     config, results, table = study
+    table.loc[[3, 10], "isotype"] = None
+    table.to_csv(tmp_path / "in.csv", index=False)
+    parse_dataset(config.datasets["ab"], results.dataset("ab"))
     assert not config.expand_embeddings()  # nothing is made of columns beforehand
     targets = config.expand_targets()
     assert [target[1:] for target in targets] == [("letters", "letters", "both"), ("isotype", "columns", "logistic")]
@@ -85,6 +104,10 @@ def test_a_model_learns_from_columns_and_asks_for_them(study, tmp_path):
         assert scores["receptor_id"].tolist() == table["id"].tolist()[::-1]
         said = scores.set_index("receptor_id")["yes"].reindex(table["id"])
         assert said[(table["isotype"] == "IgG1").to_numpy()].min() > said[(table["isotype"] == "IgG4").to_numpy()].max()
+        alone = tmp_path / "alone.csv"
+        table.iloc[[3]].to_csv(alone, index=False)
+        one = predict(results.classifier(*target) / "model", alone, tmp_path / "one.tsv")
+        assert one["yes"].item() == pytest.approx(said.iloc[3], abs=1e-6)
         with pytest.raises(UserError, match="no column 'isotype' with values"):
             predict(results.classifier(*target) / "model", tmp_path / "bare.csv", tmp_path / "scores.tsv")
 

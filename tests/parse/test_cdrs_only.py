@@ -54,13 +54,37 @@ def test_cdrs_are_laid_into_the_nearest_germline_frameworks(parsed):
     assert regions(heavy) == ("GYTLTDLS", *HEAVY[1:]) and regions(light) == LIGHT
     v = "QVQLVQSGAEVKKPGASVKVSCKVSGYTLTDLSMHWVRQAPGKGLEWMGGFDPEDAETIYAQKFQGRVTMTEDTSTDTAYMELSSLRSEDTAVYYC"
     assert heavy.sequence_aa == f"{v}ATLAYCTNGVWGQGTLVTVSS"
-    assert heavy.note == "framework of IGHV1-24*01, the V gene with the nearest CDR1 and CDR2 (2 edits away)"
+    assert heavy.note == (
+        "framework of IGHV1-24*01, the V gene with the nearest CDR1 and CDR2 (2 edits away); the junction ends like no "
+        "J gene or like several, IGHJ1*01 is taken"
+    )
     # IGKV1-8 and IGKV1-9 have these CDRs; the CDR3 ends like IGKJ3
     v = "AIRMTQSPSSFSASTGDRVTITCRASQGISSYLAWYQQKPGKAPKLLIYAASTLQSGVPSRFSGSGSGTDFTLTISCLQSEDFATYYC"
     assert light.sequence_aa == f"{v}QQLNSYPRFTFGPGTKVDIK" and pd.isna(light.v_call)
     assert light.note == "framework of IGKV1-8*01, the V gene with the nearest CDR1 and CDR2 (0 edits away)"
     assert found.regions_by["genes"] == 2 and found.chains.numbered.all()
     assert "chain rebuilt from its CDRs and the nearest germline frameworks: 2 records" in found.notes
+
+
+def test_genes_that_are_given_are_taken(parsed):
+    columns = COLUMNS | {"heavy.v_call": "v", "light.j_call": "j"}
+    text = HEADER.strip() + ",v,j\n" + row("a").strip() + ",IGHV1-2*02,IGKJ1*01\n"
+    found = parsed(text, rebuild="always", columns=columns)
+    heavy, light = (chain for _, chain in found.chains.iterrows())
+    assert heavy.note.startswith("framework of IGHV1-2*02") and regions(heavy) == HEAVY
+    assert light.sequence_aa.endswith("QQLNSYPRFTFGQGTKVEIK")  # IGKJ1, whatever the junction ends like
+
+
+def test_what_is_like_no_germline_is_not_laid_into_one(parsed):
+    strange, hidden = ("WWWWWWWW", "CCCCCCCC", HEAVY[2]), ("XXXXXELS", "XXXXXXXX", HEAVY[2])
+    some = ("GYTLTEXX", "FDPEDAET", "GGGGGG")  # two unknown residues cost nothing; the CDR3 ends like no J gene
+    found = parsed(HEADER + row("a", strange) + row("b", hidden) + row("c", some), rebuild="always")
+    reasons = found.rejected.set_index("id")["reason"]
+    assert "chain cannot be rebuilt: no V gene is like its CDR1 and CDR2; the nearest, " in reasons["a"].iloc[0]
+    assert reasons["b"].iloc[0] == "chain cannot be rebuilt: most residues of its CDR1 and CDR2 are unknown"
+    note = found.chains.note[0]
+    assert "framework of IGHV1-24*01, the V gene with the nearest CDR1 and CDR2 (1 edits away)" in note
+    assert "the junction ends like no J gene or like several, IGHJ1*01 is taken" in note
 
 
 def test_what_cannot_be_residues_is_rejected_with_its_reason(parsed):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
+
+logger = logging.getLogger(__name__)
 
 
 class ColumnsAsNumbers(TransformerMixin, BaseEstimator):
@@ -52,4 +55,23 @@ def _number(text: str) -> float | None:
 
 def text_columns(values: Sequence[Mapping[str, str | None]], names: Sequence[str]) -> pd.DataFrame:
     """What ``ColumnsAsNumbers`` reads: text, "" where a receptor has no value. One row for each of ``values``."""
-    return pd.DataFrame({name: [(row.get(name) or "").strip() for row in values] for name in names}, dtype=object)
+    return pd.DataFrame({name: [_text(row.get(name)) for row in values] for name in names}, dtype=object)
+
+
+def _text(value: object) -> str:
+    return value.strip() if isinstance(value, str) else ""  # a table has None or NaN where there is nothing
+
+
+def summary(X: pd.DataFrame) -> str:
+    """What the columns are taken for, in a line. Warns of words that tell receptors apart rather than kinds of them."""
+    said = []
+    for name, made in zip(X, (ColumnsAsNumbers().fit(X[[name]]) for name in X)):
+        missing = int((X[name] == "").sum())
+        what = "numbers" if made.means_ else f"{len(made.words_[str(name)])} words"
+        said.append(f"{name}: {what}" + (f", {missing} missing" if missing else ""))
+        if made.words_ and len(made.words_[str(name)]) > max(20, 0.2 * (len(X) - missing)):
+            logger.warning(
+                "column %s: %s among %d values, which tell receptors apart and no kinds of them; are they numbers?",
+                name, what, len(X) - missing,
+            )  # fmt: skip
+    return "; ".join(said)

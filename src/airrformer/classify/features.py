@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pandas as pd
 from scipy import sparse
 
-from airrformer.classify.columns import text_columns
+from airrformer.classify.columns import summary, text_columns
 from airrformer.classify.negatives import label_matrix
 from airrformer.config import TRAIN_FOLDS, ColumnsEncoder, Config, Embedding, Negatives, Target
 from airrformer.embed.store import read_features
@@ -21,6 +22,8 @@ from airrformer.receptors.distances import chain_names, chain_strings, unique, w
 from airrformer.receptors.loops import receptor_letters
 from airrformer.receptors.splits import class_lists, used_receptors
 from airrformer.receptors.tables import read_chains, read_receptors
+
+logger = logging.getLogger(__name__)
 
 Matrix = np.ndarray | sparse.csr_array
 View = Matrix | pd.DataFrame  # features, or letters
@@ -139,7 +142,9 @@ def read_inputs(config: Config, target: Target, results: Results, data: Receptor
             letters = receptor_letters(ids, data.chains, config.datasets[embedding.dataset].chains)
             return letters, letters.columns.tolist()
         if isinstance(encoder, ColumnsEncoder):
-            return text_columns(data.receptors.to_dict("records"), encoder.columns), encoder.columns
+            columns = text_columns(data.receptors.to_dict("records"), encoder.columns)
+            logger.info("%s, %s", embedding.encoder, summary(columns))
+            return columns, encoder.columns
         return _rows(path, ids)
 
     def together(views: list[View]) -> View | dict[str, View]:

@@ -216,9 +216,10 @@ class MultiKernelSVC(_MultiKernel):
 
     def grid_scores(self, X: Mapping, Y: np.ndarray, X_test: Mapping, Cs: Sequence[float]) -> np.ndarray:
         """P(positive) of the machine at each C, float64 (G, m, K), from one table."""
-        references = self._open(X)
-        coefficients, intercepts = self._path(references, np.asarray(Y), Cs)
-        sums = self._sums(X_test, references, np.hstack(list(coefficients)))
+        machine = clone(self)  # what is fitted stays
+        references = machine._open(X)
+        coefficients, intercepts = machine._path(references, np.asarray(Y), Cs)
+        sums = machine._sums(X_test, references, np.hstack(list(coefficients)))
         return expit(sums.reshape(len(sums), len(Cs), -1).transpose(1, 0, 2) + intercepts[:, None])
 
     def _path(self, references: list[References], Y: np.ndarray, Cs: Sequence[float]) -> tuple[np.ndarray, np.ndarray]:

@@ -80,13 +80,16 @@ def _reading_its_own(dataset: Dataset) -> Dataset:
 
 
 def _columns(groups: dict[str, str], settings: ColumnsEncoder, parsed: Parsed) -> pd.DataFrame:
-    """The columns of an encoder, of new receptors. Raises ``UserError`` where the file has none of them."""
+    """The columns of an encoder, of new receptors. Raises ``UserError`` where the file has none of their values.
+
+    One receptor alone may lack a value, as it may among others.
+    """
     said: dict[str, dict[str, str | None]] = {receptor: {} for receptor in parsed.receptor_ids}
     for row in parsed.label_rows:
         if row.receptor_id in said:
             said[row.receptor_id] |= {name: row.value(groups[name]) for name in settings.columns}
     for name in settings.columns:
-        if not any(values.get(name) for values in said.values()):
+        if not any(values.get(name) for values in said.values()) and (len(said) > 1 or not parsed.label_rows):
             raise UserError(
                 f"{', '.join(parsed.formats)}: no column {groups[name]!r} with values, from which the model learned; "
                 "give a table that has it"

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from airrformer.config.base import ChainName, Name, Strict
+from airrformer.config.base import ChainName, Name, Once, Strict
 
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Weight = Annotated[float, Field(ge=0)]
+Bandwidth = Annotated[float, Field(ge=0.001, le=1000)]
 Grid = Field(min_length=1)
 LANDMARKS = Field(
     2000, description="beyond 6,000 receptors the kernel is spanned by so many of them (Nystroem); more: better, slower"
@@ -57,7 +58,7 @@ class NeighborsGrid(Strict):
 
 
 class SequenceDistance(Strict):
-    """How letters are compared: by `density_ratio`, `distance_svm` and `k_nearest_neighbors`."""
+    """How letters are compared by the classifiers that compare them, and by `multi_kernel`."""
 
     cost: Literal["tcrdist", "blosum", "hamming", "edit"] = Field(
         "tcrdist",
@@ -75,11 +76,17 @@ class SequenceDistance(Strict):
         0.5,
         description="of two chains, how much the nearer one weighs: 0.5 is the sum; more: one chain may suffice",
     )
-    chains: Annotated[list[ChainName], Field(min_length=1)] | None = Field(
+    chains: Annotated[list[ChainName], Field(min_length=1), Once] | None = Field(
         None, description="compare these chains only; default: all of the dataset"
     )
     v_gene: Weight = Field(0, description="what another V gene costs, a chain")
     j_gene: Weight = Field(0, description="what another J gene costs, a chain")
+
+    @model_validator(mode="after")
+    def _compares_something(self) -> SequenceDistance:
+        if not (any(self.weights) or self.v_gene or self.j_gene):
+            raise ValueError("weights, v_gene and j_gene are all 0: nothing is compared")
+        return self
 
 
 class NearestNeighborsClassifier(Tuned):
@@ -94,7 +101,7 @@ class NearestNeighborsClassifier(Tuned):
 class DensityGrid(Strict):
     """`kind: density_ratio`"""
 
-    bandwidth: Annotated[list[Positive], Grid] = Field(
+    bandwidth: Annotated[list[Bandwidth], Grid] = Field(
         [0.2, 0.1, 0.05, 0.025],
         description="widths of the kernel to choose from, as shares of the usual distance between receptors",
     )
@@ -133,7 +140,7 @@ class DensityStackClassifier(Tuned):
 class DistanceSvmGrid(Strict):
     """`kind: distance_svm`"""
 
-    bandwidth: Annotated[list[Positive], Grid] = Field(
+    bandwidth: Annotated[list[Bandwidth], Grid] = Field(
         [0.6, 0.3, 0.15],
         description="widths of the kernel to choose from, as shares of the usual distance between receptors",
     )
@@ -283,7 +290,7 @@ class KernelPart(Source):
     distance: SequenceDistance | None = Field(
         None, description="how letters are compared; null: as numbers, in the encoding of their encoder"
     )
-    bandwidth: Positive = Field(0.5, description="width, as a share of the usual distance between receptors")
+    bandwidth: Bandwidth = Field(0.5, description="width, as a share of the usual distance between receptors")
     form: Literal["exponential", "gaussian"] = Field("exponential", description="of the kernel")
 
 

@@ -142,16 +142,35 @@ class Config(Strict):
             "classifiers": list(dict.fromkeys([target.classifier, *members])),
         }
 
-    def _learns(self, target: Target) -> bool:
-        """Whether there is something to predict, and a classifier for it that reads such features."""
+    def _hindrance(self, target: Target) -> str | None:
+        """Why a target cannot be built; ``None`` where it can: something to predict, and what its classifier reads."""
         dataset, settings = self.datasets[target.dataset], self.classifiers[target.classifier]
-        kinds = {"letters" if self.encoders[e.encoder].kind == "letters" else "vectors" for e in self.inputs(target)}
-        return (
-            dataset.labels is not None
-            and dataset.task in settings.tasks
-            and kinds <= set(settings.reads)
-            and all(self.fits(*embedding) for embedding in self.inputs(target))
-        )
+        if dataset.labels is None:
+            return f"dataset {target.dataset!r} has no labels"
+        if dataset.task not in settings.tasks:
+            return f"kind {settings.kind} is not for {dataset.task}, the task of dataset {target.dataset!r}"
+        for embedding in self.inputs(target):
+            if not self.fits(*embedding):
+                return (
+                    f"encoder {embedding.encoder!r} with pooling {embedding.pooling!r} cannot read dataset "
+                    f"{target.dataset!r}"
+                )
+            kind = "letters" if self.encoders[embedding.encoder].kind == "letters" else "vectors"
+            if kind not in settings.reads:
+                return f"kind {settings.kind} reads no {kind}, and encoder {embedding.encoder!r} makes them"
+        return next(filter(None, (self._incomparable(target, source) for source in settings.sources)), None)
+
+    def _incomparable(self, target: Target, source: Source) -> str | None:
+        """Why a member or kernel cannot compare what it reads by its distance."""
+        read = self.source(target, source)
+        if isinstance(source, Member):
+            return self._hindrance(read)
+        if source.distance is None:
+            return None
+        if self.encoders[read.encoder].kind != "letters":
+            return f"a distance compares letters, and encoder {read.encoder!r} makes vectors"
+        lacking = [chain for chain in source.distance.chains or [] if chain not in self.datasets[read.dataset].chains]
+        return f"a distance compares {lacking[0]}, no chain of dataset {read.dataset!r}" if lacking else None
 
     @property
     def writers(self) -> list[str]:
@@ -182,7 +201,7 @@ class Config(Strict):
         for row in self.targets:
             for names in product(*(self._names(row, f"{field}s") for field in Target._fields)):
                 target = Target(*names)
-                if self.fits(*target[:3]) and self._learns(target):
+                if self.fits(*target[:3]) and self._hindrance(target) is None:
                     targets[target] = None
         return list(targets)
 
@@ -314,6 +333,20 @@ class Config(Strict):
             names[1] = [name for name in names[1] if name not in self.writers]
             if all(names) and not any(self.fits(*combination) for combination in product(*names)):
                 lines.append(f"targets.{i}: none of its datasets, encoders and poolings fit together")
+            lines += self._never_built(i, row)
+        return lines
+
+    def _never_built(self, i: int, row: TargetRow) -> list[str]:
+        """Classifiers that a row names and of which it makes none, though there are labels; each with the reason."""
+        lines = []
+        for classifier in [] if row.classifiers == "all" else row.classifiers:
+            names = product(*(self._names(row, f"{field}s") for field in Embedding._fields))
+            targets = [Target(*some, classifier) for some in names if self.fits(*some)]
+            reasons = [
+                self._hindrance(target) for target in targets if self.datasets[target.dataset].labels is not None
+            ]
+            if reasons and all(reasons):
+                lines.append(f"targets.{i}.classifiers: {classifier!r} is never built: {reasons[0]}")
         return lines
 
     def missing_files(self) -> list[str]:

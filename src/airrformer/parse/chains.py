@@ -122,9 +122,11 @@ class ChainBuilder:
             self.changes["sequence that is no chain (an epitope?), not used"] += 1
         if not chain.junction_aa:
             raise Rejected("no sequence")
-        if self._rebuild and self.facts.with_genes:
+        with_cdrs = record.slot in self.facts.with_cdrs
+        mutated = with_cdrs and self.dataset.receptor == "antibody"  # its CDRs are not those of the germline
+        if self._rebuild and self.facts.with_genes and not mutated:
             self._put_together(chain)
-        elif record.slot in self.facts.with_cdrs:
+        elif with_cdrs:
             self._join_cdrs(chain)
         else:
             chain.sequence_aa = chain.junction_aa
@@ -245,10 +247,15 @@ class ChainBuilder:
         """The V domain from the CDRs and the germline residues nearest to them. Raises ``Rejected``."""
         loci = chain.loci or sorted(self._asked)
         try:
-            rebuilt = rebuild_from_cdrs(cdrs["cdr1"], cdrs["cdr2"], chain.junction_aa or "", loci, chain.species)
+            rebuilt = rebuild_from_cdrs(
+                *(cdrs["cdr1"], cdrs["cdr2"], chain.junction_aa or ""),
+                *(loci, chain.species, chain.v_call, chain.j_call),
+            )
         except ValueError as reason:
             raise Rejected(f"chain cannot be rebuilt: {reason}", chain.junction_aa or "") from None
         self.changes["chain rebuilt from its CDRs and the nearest germline frameworks"] += 1
+        if " is taken" in (rebuilt.note or ""):
+            self.changes["J gene not given, and not told by the end of the junction: the first is taken"] += 1
         chain.sequence_aa, chain.bounds, chain.regions_by = rebuilt.sequence_aa, rebuilt.bounds, "genes"
         chain.notes.append(rebuilt.note or "")
 

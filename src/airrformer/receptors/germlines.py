@@ -273,35 +273,54 @@ def rebuild_chain(v_call: str, junction_aa: str, j_call: str, species: str = HUM
 
 
 def rebuild_from_cdrs(
-    cdr1: str, cdr2: str, junction_aa: str, loci: Sequence[str], species: str = HUMAN
+    cdr1: str,
+    cdr2: str,
+    junction_aa: str,
+    loci: Sequence[str],
+    species: str = HUMAN,
+    v_call: str | None = None,
+    j_call: str | None = None,
 ) -> RebuiltChain:
-    """The V domain of a chain known by its CDRs alone: they are laid into germline frameworks.
+    """The V domain of a chain known by its CDRs: they are laid into germline frameworks.
 
-    These are of the V gene whose CDR1 and CDR2 are the fewest edits away, of several the first in the order of their
-    names; after the junction follows the J gene that it ends like, or where that is not clear the locus's first.
+    These are of the V gene that is given, else of the one whose CDR1 and CDR2 are the fewest edits away (an X costs
+    nothing), of several the first in the order of their names; after the junction follows the J gene that is given,
+    else the one that it ends like, or where that is not clear the locus's first.
 
     Args:
         loci: those that the chain may be of, such as IGK and IGL.
-        junction_aa: CDR3 with its anchors.
+        junction_aa: CDR3 with its anchors. It is never mended: where an anchor differs, the note says so.
 
     Raises:
-        ValueError: where no gene of the loci has germline residues.
+        ValueError: with the reason, where no gene of the loci has germline residues, or none is like the CDRs.
 
     >>> chain = rebuild_from_cdrs("GFTFSRYA", "ISGSGDST", "CANEENRSQYNGGYW", ["IGH"])
     >>> chain.note
     'framework of IGHV3-23*01, the V gene with the nearest CDR1 and CDR2 (2 edits away)'
     """
-    edits, v = _nearest_by_cdrs(cdr1, cdr2, tuple(loci), species)
+    notes = []
+    if v_call:
+        v = germline_v(v_call, species)
+        notes.append(f"framework of {v.allele}")
+    else:
+        edits, v = _nearest_by_cdrs(cdr1, cdr2, tuple(loci), species)
+        if edits > (len(cdr1) + len(cdr2)) / 2:
+            raise ValueError(f"no V gene is like its CDR1 and CDR2; the nearest, {v.allele}, is {edits} edits away")
+        notes.append(f"framework of {v.allele}, the V gene with the nearest CDR1 and CDR2 ({edits} edits away)")
     locus = v.allele[:3]
-    j = germline_j_of_junction(junction_aa, locus, species) or _first_j(locus, species)
+    j = germline_j(j_call, species) if j_call else germline_j_of_junction(junction_aa, locus, species)
+    if j is None:
+        j = _first_j(locus, species)
+        notes.append(f"the junction ends like no J gene or like several, {j.allele} is taken")
     sequence, bounds = "", {}
     for region in ("fwr1", "cdr1", "fwr2", "cdr2", "fwr3"):
         residues = {"cdr1": cdr1, "cdr2": cdr2}.get(region, v.sequence[slice(*v.bounds[region])])
         bounds[region] = (len(sequence), len(sequence) + len(residues))
         sequence += residues
-    start, end = len(sequence), len(sequence) + len(junction_aa) - 2  # C104 ends FWR3
-    sequence += junction_aa[1:] + j.tail
-    note = f"framework of {v.allele}, the V gene with the nearest CDR1 and CDR2 ({edits} edits away)"
+    sequence = sequence[:-1] + junction_aa  # C104, the end of FWR3, comes with the junction
+    start, end = bounds["fwr3"][1], len(sequence) - 1
+    sequence += j.tail
+    note = "; ".join([*notes, *anchor_notes(junction_aa)])
     return RebuiltChain(sequence, {**bounds, "cdr3": (start, end), "fwr4": (end, len(sequence))}, note)
 
 
@@ -309,8 +328,12 @@ def rebuild_from_cdrs(
 def _nearest_by_cdrs(cdr1: str, cdr2: str, loci: tuple[str, ...], species: str) -> tuple[int, GermlineV]:
     def edits(v: GermlineV) -> int:
         pairs = (cdr1, "cdr1"), (cdr2, "cdr2")
-        return sum(Levenshtein.distance(given, v.sequence[slice(*v.bounds[name])]) for given, name in pairs)
+        found = sum(Levenshtein.distance(given, v.sequence[slice(*v.bounds[name])]) for given, name in pairs)
+        return max(0, found - unknown)
 
+    unknown = (cdr1 + cdr2).count("X")
+    if 2 * unknown > len(cdr1) + len(cdr2):
+        raise ValueError("most residues of its CDR1 and CDR2 are unknown")
     genes = _functional_v(loci, species)
     if not genes:
         raise ValueError(f"no germline residues of {' or '.join(loci)} of {species} are known")
@@ -322,7 +345,11 @@ def _nearest_by_cdrs(cdr1: str, cdr2: str, loci: tuple[str, ...], species: str) 
 def _functional_v(loci: tuple[str, ...], species: str) -> list[GermlineV]:
     found = []
     for kind in dict.fromkeys(locus[:2] for locus in loci):
-        for gene, alleles in genes_of(kind, species).items():
+        try:
+            genes = genes_of(kind, species)
+        except ValueError:  # a species of which no genes are known
+            continue
+        for gene, alleles in genes.items():
             if gene.startswith(tuple(f"{locus}V" for locus in loci)):
                 read = (_germline_v(f"{gene}*{allele}", species) for allele, state in alleles.items() if state == "F")
                 found += [v for v in read if isinstance(v, GermlineV) and "fwr3" in v.bounds]
