@@ -343,4 +343,4 @@ def test_output_does_not_depend_on_line_ends_or_workers(tmp_path):
         ]
         written.append([file.read_bytes() for file in files])
     assert written[0] == written[1]
-    assert json.loads(written[0][2])["version"] == 3
+    assert json.loads(written[0][2])["version"] == 4
