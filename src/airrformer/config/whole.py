@@ -118,7 +118,7 @@ class Config(Strict):
         return bool(self.classifiers[target.classifier].sources)
 
     def source(self, target: Target, source: Source) -> Target:
-        """What a member of a target's stack, or a kernel of its sum, stands for: what it leaves out is the target's."""
+        """What a member of a target's stack, or one of its kernels, stands for: what it leaves out is the target's."""
         classifier = source.classifier if isinstance(source, Member) else target.classifier
         return Target(target.dataset, source.encoder or target.encoder, source.pooling or target.pooling, classifier)
 
