@@ -58,7 +58,7 @@ def splits_part(config: Config, study: Study, index: int) -> dict:
 def split_measures(config: Config, study: Study, split: str) -> str:
     """What stands on one side of train and test only, and what a score then says."""
     return {
-        "random": "nothing is kept together; an upper bound",
+        "random": "only the same chains are kept together; an upper bound",
         "cluster": f"clusters of similar receptors ({_alike(config, study)}, single linkage) are kept together",
         "group": f"all receptors of one {study.group_name()} are kept together",
         "class": "whole classes are kept from training, and the classes that a model knows are judged by their own "
