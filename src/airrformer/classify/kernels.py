@@ -37,11 +37,13 @@ from airrformer.classify.similarity import (
     References,
     at_bandwidth,
     blocks_of,
+    count_of,
     kernel_sums,
     least_squares,
     metric_of,
     near_fill,
     rows_of,
+    scaled,
     scaling,
 )
 from airrformer.receptors.loops import AT_ONCE, Encoded, LoopDistance, chains_of, encode
@@ -102,9 +104,7 @@ class ByDistance(ClassifierMixin, BaseEstimator):
         return (y == self.classes_[1]).astype(np.int8)[:, None]
 
     def _scaled(self, X):
-        if sparse.issparse(X):
-            return sparse.csr_array(X.multiply(1 / self.scale_))
-        return (X - self.mean_) / self.scale_
+        return scaled(X, self.mean_, self.scale_)
 
     def _known(self) -> References:
         return encode(self.references_) if isinstance(self.references_, dict) else self.references_
@@ -433,7 +433,7 @@ class DensityStack(ByDistance):
         return np.stack(features, axis=2)
 
     def _scores(self, queries: References) -> np.ndarray:
-        m = queries.n if isinstance(queries, Encoded) else queries.shape[0]
+        m = count_of(queries)
         found = np.full((m, self.Y_.shape[1]), np.nan)
         if len(self.trained_):
             features = self._features(queries, self._known())
@@ -497,7 +497,7 @@ class DistanceNeighbors(ByDistance):
 def _votes(queries, references, Y: np.ndarray, metric: Metric, fill: dict, points: Sequence[dict]) -> np.ndarray:
     """Weighted shares, float64 (G, m, K): one look serves every number of neighbours."""
     most = max(point["n_neighbors"] for point in points)
-    m = queries.n if isinstance(queries, Encoded) else queries.shape[0]
+    m = count_of(queries)
     found = np.full((len(points), m, Y.shape[1]), np.nan)
     # classes of which the same receptors are known have the same neighbours
     alike: dict[bytes, list[int]] = {}

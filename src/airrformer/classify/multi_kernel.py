@@ -27,9 +27,11 @@ from airrformer.classify.similarity import (
     References,
     at_bandwidth,
     blocks_of,
+    count_of,
     least_squares,
     metric_of,
     rows_of,
+    scaled,
     scaling,
 )
 from airrformer.receptors.loops import AT_ONCE, encode
@@ -111,9 +113,7 @@ class ViewKernel(BaseEstimator):
         return sparse.csr_array(read) if sparse.issparse(read) else np.asarray(read, dtype=np.float64)
 
     def _scaled(self, vectors):
-        if sparse.issparse(vectors):
-            return sparse.csr_array(vectors.multiply(1 / self.scale_))
-        return (vectors - self.mean_) / self.scale_
+        return scaled(vectors, self.mean_, self.scale_)
 
 
 def _loops(letters) -> list[str]:
@@ -171,7 +171,7 @@ class _MultiKernel(BaseEstimator):
     def _sums(self, X: Mapping, references: list[References], coefficients: np.ndarray) -> np.ndarray:
         """kernel @ coefficients, float64 (m, columns), some rows at a time."""
         queries = [part.queries(X) for part in self.parts_]
-        m, step = _count(queries[0]), max(1, AT_ONCE // max(1, len(coefficients)))
+        m, step = count_of(queries[0]), max(1, AT_ONCE // max(1, len(coefficients)))
         found = np.empty((m, coefficients.shape[1]))
         for start in range(0, m, step):
             rows = np.arange(start, min(start + step, m))
@@ -181,10 +181,6 @@ class _MultiKernel(BaseEstimator):
     def _values(self, X: Mapping) -> np.ndarray:
         check_is_fitted(self, "coef_")
         return self._sums(X, [part.known() for part in self.parts_], self.coef_) + self.intercept_
-
-
-def _count(references: References) -> int:
-    return references.shape[0] if hasattr(references, "shape") else references.n
 
 
 class MultiKernelSVC(_MultiKernel):

@@ -135,8 +135,7 @@ def kernel_sums(
     copies: int (n,) that says who is who where queries and references are the same; nobody counts itself or a copy.
     """
     metrics = list(dict.fromkeys(kernel.metric for kernel in kernels))
-    m = queries.n if isinstance(queries, Encoded) else queries.shape[0]
-    found = [np.zeros((m, W.shape[1])) for W in weights]
+    found = [np.zeros((count_of(queries), W.shape[1])) for W in weights]
     buffer = None
     for rows, blocks in blocks_of(queries, references, metrics, AT_ONCE // (1 + len(metrics) // 4)):
         own = None if copies is None else copies[rows, None] == copies
@@ -154,6 +153,18 @@ def kernel_sums(
                     buffer = np.empty_like(distances)
                 found[i][rows] = kernel.of(distances, least, buffer) @ weights[i].astype(distances.dtype, copy=False)
     return found
+
+
+def count_of(references: References) -> int:
+    """How many receptors these are."""
+    return references.n if isinstance(references, Encoded) else references.shape[0]
+
+
+def scaled(X, mean: np.ndarray, scale: np.ndarray):
+    """X in the units that ``scaling`` says; sparse X stays sparse."""
+    if sparse.issparse(X):
+        return sparse.csr_array(X.multiply(1 / scale))
+    return (X - mean) / scale
 
 
 def scaling(X) -> tuple[np.ndarray, np.ndarray]:
