@@ -46,7 +46,7 @@ from airrformer.classify.similarity import (
     scaled,
     scaling,
 )
-from airrformer.receptors.loops import AT_ONCE, Encoded, LoopDistance, chains_of, encode
+from airrformer.receptors.loops import AT_ONCE, Encoded, LoopDistance, chains_of, compared_columns, encode
 
 _LEAST = 1e-30  # of a sum of kernels of which the largest is 1: nothing near
 
@@ -72,8 +72,8 @@ class ByDistance(ClassifierMixin, BaseEstimator):
         """Learn from X (n receptors) and y (n,) of two classes, or Y int8 (n, K) with 1, 0 and -1 for unknown."""
         y = _target(y)
         if metric_of(self.metric, self.options) != self.metric:
-            columns = [name for name in _checked_letters(X) if not str(name).endswith("_sequence")]
-            self.references_ = {str(name): np.array(X[name].tolist(), dtype=str) for name in columns}
+            columns = compared_columns(_checked_letters(X))
+            self.references_ = {name: np.array(X[name].tolist(), dtype=str) for name in columns}
             self.n_features_in_ = X.shape[1]
             references = encode(self.references_)
         else:
@@ -617,4 +617,4 @@ def _read(estimator: type[ByDistance], X, Y, X_test, points) -> tuple[list[dict]
 
 
 def _without_sequences(X: pd.DataFrame) -> pd.DataFrame:
-    return _checked_letters(X)[[name for name in X if not str(name).endswith("_sequence")]]
+    return _checked_letters(X)[compared_columns(X)]

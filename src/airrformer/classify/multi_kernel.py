@@ -34,7 +34,7 @@ from airrformer.classify.similarity import (
     scaled,
     scaling,
 )
-from airrformer.receptors.loops import AT_ONCE, encode
+from airrformer.receptors.loops import AT_ONCE, compared_columns, encode
 
 COMBINATIONS = ("sum", "product", "both")
 
@@ -72,7 +72,7 @@ class ViewKernel(BaseEstimator):
         self.reader_ = None if self.reader is None else clone(self.reader).fit(X[self.view])
         read = self._read(X)
         if self.options is not None:
-            self.references_ = {str(name): np.array(read[name].tolist(), dtype=str) for name in _loops(read)}
+            self.references_ = {name: np.array(read[name].tolist(), dtype=str) for name in compared_columns(read)}
         else:
             self.mean_, self.scale_ = scaling(read)
             self.references_ = self._scaled(read)
@@ -114,10 +114,6 @@ class ViewKernel(BaseEstimator):
 
     def _scaled(self, vectors):
         return scaled(vectors, self.mean_, self.scale_)
-
-
-def _loops(letters) -> list[str]:
-    return [name for name in letters if not str(name).endswith("_sequence")]
 
 
 class _MultiKernel(BaseEstimator):

@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from airrformer.classify.kernels import closest
 from airrformer.classify.similarity import blocks_of, metric_of, near_fill
-from airrformer.receptors.loops import encode
+from airrformer.receptors.loops import compared_columns, encode
 
 
 class DistanceNeighborsRegressor(RegressorMixin, BaseEstimator):
@@ -28,8 +28,7 @@ class DistanceNeighborsRegressor(RegressorMixin, BaseEstimator):
 
     def fit(self, X: pd.DataFrame, y: np.ndarray) -> DistanceNeighborsRegressor:
         """X: letters of n receptors, as ``receptor_letters`` gives them; y float (n,)."""
-        columns = [name for name in X if not str(name).endswith("_sequence")]
-        self.references_ = {str(name): np.array(X[name].tolist(), dtype=str) for name in columns}
+        self.references_ = {name: np.array(X[name].tolist(), dtype=str) for name in compared_columns(X)}
         self.y_ = np.asarray(y, dtype=np.float64)
         self.fill_ = near_fill(self._metric(), encode(self.references_))
         return self

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from airrformer.parse.chains import TAKEN_FOR_GRANTED
-from airrformer.receptors.loops import LOOPS, LoopDistance, chains_of, encode, loop_blocks
+from airrformer.receptors.loops import LOOPS, LoopDistance, chains_of, compared_columns, encode, loop_blocks
 
 NEAREST = 3  # training receptors named beside each prediction
 USUAL = 0.99  # of the training receptors have another one within this distance, or a CDR3 of this range of lengths
@@ -66,7 +66,7 @@ class Training:
 
     @classmethod
     def of(cls, ids: list[str], labels: list[str], letters: pd.DataFrame, kinds: Kinds | None = None) -> Training:
-        letters = letters[[name for name in letters if not name.endswith("_sequence")]].reset_index(drop=True)
+        letters = letters[compared_columns(letters)].reset_index(drop=True)
         rows = np.linspace(0, len(ids) - 1, min(_SAMPLE, len(ids))).astype(int)
         distances = [far[0] for far in _nearest(letters.iloc[rows], letters, 1, rows)[1] if len(far)]
         usual = float(np.quantile(distances, USUAL)) if distances else 0.0

@@ -21,6 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from airrformer.core.alphabet import AMINO_ACIDS
 from airrformer.errors import UserError
+from airrformer.receptors.loops import compared_columns
 
 LOOPS = ("cdr1", "cdr2", "cdr3")
 REGIONS = (*LOOPS, "sequence")
@@ -427,7 +428,7 @@ class Completed(TransformerMixin, BaseEstimator):
     """
 
     def fit(self, X: pd.DataFrame, y=None) -> Completed:
-        self.columns_ = [str(name) for name in X if not str(name).endswith("_sequence")]
+        self.columns_ = compared_columns(X)
         self.donors_ = find_donors(X, chains_of(X), self.columns_)
         return self
 

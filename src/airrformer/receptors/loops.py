@@ -96,6 +96,11 @@ def chains_of(letters: pd.DataFrame | Mapping[str, np.ndarray]) -> list[str]:
     return [name.removesuffix("_cdr3") for name in letters if str(name).endswith("_cdr3")]
 
 
+def compared_columns(letters: pd.DataFrame | Mapping[str, np.ndarray]) -> list[str]:
+    """The columns of ``letters`` that distances compare: loops and genes, not whole sequences."""
+    return [str(name) for name in letters if not str(name).endswith("_sequence")]
+
+
 # ------------------------------------------------------------------------------------------------------ the distance
 
 
@@ -127,10 +132,9 @@ class Encoded:
 def encode(letters: pd.DataFrame | Mapping[str, np.ndarray]) -> Encoded:
     """Distinct texts of each column of ``letters``; whole sequences are left out."""
     columns = {}
-    for name in letters:
-        if not str(name).endswith("_sequence"):
-            of, texts = pd.factorize(np.asarray(letters[name], dtype=object))
-            columns[str(name)] = Column([str(text) for text in texts], of)
+    for name in compared_columns(letters):
+        of, texts = pd.factorize(np.asarray(letters[name], dtype=object))
+        columns[name] = Column([str(text) for text in texts], of)
     n = len(next(iter(columns.values())).of) if columns else 0
     return Encoded(n, columns)
 
