@@ -1,5 +1,6 @@
 import json
 import pickle
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -86,13 +87,19 @@ def test_the_same_model_is_the_same_bytes(kind):
     np.testing.assert_array_equal(again.predict_proba(X), first.predict_proba(X))
 
 
-def test_a_target_is_written_the_same_again(study, tmp_path):
+def test_a_target_is_written_the_same_again(study):
     study = study()
-    classify(study.config, study.target, study.results, tmp_path / "again")
-    for name in ("estimator.skops", "training.parquet"):
-        assert (study.output / "model" / name).read_bytes() == (tmp_path / "again" / "model" / name).read_bytes()
-    for name in ("card.md", "predictions.tsv"):
-        assert (study.output / name).read_bytes() == (tmp_path / "again" / name).read_bytes()
+
+    def files():
+        paths = [path for path in study.output.rglob("*") if path.is_file()]
+        return {path.relative_to(study.output).as_posix(): path.read_bytes() for path in paths}
+
+    first = files()
+    shutil.rmtree(study.output)
+    classify(study.config, study.target, study.results, study.output)
+    model = {f"model/{name}" for name in ("config.json", "estimator.skops", "training.parquet")}
+    assert set(first) == {"card.md", "metrics.json", "predictions.tsv", *model}
+    assert files() == first
 
 
 def test_a_folder_without_a_model(tmp_path):

@@ -308,7 +308,7 @@ def _target(config: Config, results: Results, target: Target) -> None:
     ids, labels = _labels(target.dataset)
     folder = results.classifier(*target)
     write_table(predictions, folder / "predictions.tsv")
-    write_json(folder / "metrics.json", {"version": 2, "target": target._asdict()} | judged | {"seconds": 4.2})
+    write_json(folder / "metrics.json", {"version": 2, "target": target._asdict()} | judged)
     if target.encoder != "kmer":
         centres = {name: rng.normal(size=2) * 9 for name in CLASSES[target.dataset]}
         xy = np.stack([centres[label] for label in labels]) + rng.normal(size=(len(ids), 2)) * 6

@@ -125,9 +125,10 @@ def classify(config: Config, target: Target, results: Results, output: str | Pat
         write_table(predictions, output / "predictions.tsv")
         save_model(output / "model", config, target, results, study.data, inputs, fitted)
         metrics = {"version": 2, "target": target._asdict()} | metrics
-        metrics["seconds"] = round(time.monotonic() - started, 2)
         write_card(output / "card.md", config, target, metrics, study.data)
         write_json(output / "metrics.json", metrics)
+        # said here and in no file: the same job writes the same bytes
+        logger.info("%s: judged, fitted and saved in %.0f s", "/".join(target), time.monotonic() - started)
         return metrics
 
 
