@@ -1,11 +1,9 @@
-"""The card of a saved classifier: what leaks, what does as well, the negatives of each kind, and what stands first."""
+"""The card of a saved classifier: what leaks, the negatives of each kind, and what stands first."""
 
 import numpy as np
 import pytest
 
 from airrformer.classify import classify
-from airrformer.classify.card import write_card
-from airrformer.classify.features import read_labelled
 from airrformer.config import load_config
 from airrformer.receptors.tables import read_receptors, write_receptors
 
@@ -44,24 +42,3 @@ def test_leaks_negatives_and_what_stands_first(made):
     first = metrics["splits"]["random"]["macro"]["precision_at_k"]["value"]
     assert f"- random: of the 10 receptors with the highest scores of a class {first:.3f} [" in card
     assert f"; the likeliest class of a receptor is right in {pooled['top_1_accuracy']:.0%}\n" in card
-    assert "best shortcut" not in card  # no baselines were made
-
-
-def test_what_does_as_well_is_a_warning(made):
-    study, metrics, *_ = made
-    data = read_labelled(study.config, "toy", study.results)
-    own = metrics["splits"]["random"]["macro"]["auroc"]
-    worse = {"random": {"macro": {"auroc": {"value": 0.5, "low": 0.4, "high": 0.6}}}}
-    baselines = {
-        "frequency_only": {"kind": "shortcut", "what": "how often it occurs", "splits": metrics["splits"]},
-        "length_only": {"kind": "shortcut", "what": "lengths", "splits": worse},
-        "kmers": {"kind": "strong", "what": "3-mers", "splits": worse},
-        "untrained": {"kind": "strong", "what": "random weights", "splits": {"random": {"skipped": "no groups"}}},
-    }
-    write_card(study.output / "card.md", study.config, study.target, metrics, data, baselines)
-    card = (study.output / "card.md").read_text()
-    assert (
-        "- **A shortcut does as well** in the random split: how often it occurs (`frequency_only`) reaches "
-        f"{own['value']:.3f}, within the interval of this model." in card
-    )
-    assert "A plain model does as well" not in card and "| 0.500 [0.400, 0.600], 3-mers |" in card

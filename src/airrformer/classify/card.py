@@ -29,25 +29,15 @@ _SPLITS = {
 }
 
 
-def write_card(
-    path: str | Path,
-    config: Config,
-    target: Target,
-    metrics: dict,
-    data: Receptors,
-    baselines: dict[str, dict] | None = None,
-) -> None:
-    """Write the card of a target.
-
-    ``metrics`` as metrics.json has them; ``baselines`` of the same dataset as theirs has them, by name, if there are.
-    """
+def write_card(path: str | Path, config: Config, target: Target, metrics: dict, data: Receptors) -> None:
+    """Write the card of a target; ``metrics`` as metrics.json has them."""
     lines = [
         *_learned(config, target, metrics, data),
         *_judged(metrics),
         *_ranked(metrics),
         *_by_negatives(metrics),
         *_calibrated(metrics),
-        *_told_otherwise(config, metrics, data, baselines or {}),
+        *_told_otherwise(config, metrics, data),
         *_leakage(metrics),
         *_limits(metrics),
         f"airrformer {__version__}, scikit-learn {version('scikit-learn')}; hash of the training ids "
@@ -168,7 +158,7 @@ def _scored(metrics: dict) -> list[tuple[str, dict]]:
     return [(split, judged) for split, judged in metrics["splits"].items() if "skipped" not in judged]
 
 
-def _told_otherwise(config: Config, metrics: dict, data: Receptors, baselines: dict[str, dict]) -> list[str]:
+def _told_otherwise(config: Config, metrics: dict, data: Receptors) -> list[str]:
     """What tells the labels without looking at what binds."""
     if metrics["task"] == "regression":
         return []
@@ -180,37 +170,7 @@ def _told_otherwise(config: Config, metrics: dict, data: Receptors, baselines: d
         lines += ["Scores may be too good:", "", *bad, ""]
     if fine:
         lines += [f"Looked at, and no warning: {', '.join(fine)}.", ""]
-    table, warnings = [], []
-    for split, judged in _scored(metrics):
-        own = judged["macro"]["auroc"]
-        cells = []
-        for kind in ("shortcut", "strong"):
-            found = {name: entry for name, entry in baselines.items() if entry["kind"] == kind}
-            best, entry, value = _best(found, split)
-            cells.append(f"{_cell(value)}, {entry['what']}" if entry else "none")
-            if entry and own["low"] is not None and value["value"] >= own["low"]:
-                what = "A shortcut" if kind == "shortcut" else "A plain model"
-                warnings.append(
-                    f"- **{what} does as well** in the {split} split: {entry['what']} (`{best}`) reaches "
-                    f"{value['value']:.3f}, within the interval of this model."
-                )
-        table.append(f"| {split} | {_cell(own)} | {' | '.join(cells)} |")
-    if not baselines:
-        return lines
-    lines += [*warnings, ""] if warnings else []
-    lines += ["AUROC on the same folds, mean over the classes:", ""]
-    return [*lines, "| split | this model | best shortcut | best plain one |", "| --- | --- | --- | --- |", *table, ""]
-
-
-def _best(baselines: dict[str, dict], split: str) -> tuple[str, dict | None, dict]:
-    """The baseline with the highest AUROC in a split: its name, entry and AUROC; no entry where none is defined."""
-    found = [
-        (name, entry, entry["splits"][split]["macro"]["auroc"])
-        for name, entry in baselines.items()
-        if "macro" in entry["splits"].get(split, {})
-    ]
-    defined = [each for each in found if each[2]["value"] is not None]
-    return max(defined, key=lambda each: each[2]["value"], default=("", None, {}))
+    return lines
 
 
 def _calibrated(metrics: dict) -> list[str]:
