@@ -97,7 +97,7 @@ def test_the_files_follow_the_contract(make_study):
 def test_the_numbers_are_those_of_the_predictions(make_study):
     from sklearn.metrics import average_precision_score, matthews_corrcoef, roc_auc_score
 
-    study = make_study(*signal(), splits=["random"])
+    study = make_study(*signal(), splits=["random"], top_k=20)
     metrics = run(study)
     table = predictions(study)
     for name, entry in metrics["splits"]["random"]["classes"].items():
@@ -109,6 +109,8 @@ def test_the_numbers_are_those_of_the_predictions(make_study):
         assert entry["mcc"]["value"] == pytest.approx(
             np.mean([matthews_corrcoef(f["label"], f["decision"]) for f in folds])
         )
+        top = [f.nlargest(20, "score")["label"].mean() for f in folds]
+        assert entry["precision_at_k"]["value"] == pytest.approx(np.mean(top))
 
 
 def test_neither_scores_nor_thresholds_see_the_test_labels(make_study):

@@ -2,6 +2,7 @@
 
 import itertools
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -36,6 +37,8 @@ from airrformer.classify.metrics import (
     weighted_auroc,
     weighted_metrics,
 )
+
+precision_at_10 = partial(precision_at_k, k=10)
 
 
 def by_sklearn(labels, scores, decisions, weights):
@@ -188,7 +191,7 @@ def test_probability_metrics_are_those_of_repeated_rows(levels):
     found = {
         "brier": brier(labels, probabilities, weights),
         "ece": ece(labels, probabilities, weights),
-        "top": precision_at_k(labels, probabilities, weights),
+        "top": precision_at_10(labels, probabilities, weights),
         "top 30": precision_at_k(labels, probabilities, weights, 30),
     }
     for r in range(41):
@@ -223,11 +226,11 @@ def test_undefined_probability_metrics():
     scores, ones = np.linspace(0, 1, 12), np.ones((12, 3), dtype=np.uint8)
     mixed = scores > 0.3
     for labels in (np.zeros(12, dtype=bool), np.ones(12, dtype=bool)):
-        for metric in (brier, ece, precision_at_k):
+        for metric in (brier, ece, precision_at_10):
             assert np.isnan(metric(labels, scores, ones)).all()
     assert np.isnan(precision_at_k(mixed, scores, ones, 13)).all()
     assert precision_at_k(mixed, scores, ones, 12)[0] == pytest.approx(mixed.mean())
-    for metric in (brier, ece, precision_at_k):  # a fold without a receptor, and a resample that drew one label
+    for metric in (brier, ece, precision_at_10):  # a fold without a receptor, and a resample that drew one label
         assert np.isnan(metric(mixed[:0], scores[:0], ones[:0])).all()
         only = np.where(mixed, 2, 0)[:, None].astype(np.uint8)
         assert np.isnan(metric(mixed, scores, np.hstack([only, ones]))).tolist() == [True, False, False, False]
@@ -247,7 +250,7 @@ def test_chunks_change_no_metric(monkeypatch):
     labels, weights = rng.random(60) < scores, bootstrap_weights(60, 50, seed=5)
 
     def measured():
-        found = [metric(labels, scores, weights) for metric in (brier, ece, precision_at_k)]
+        found = [metric(labels, scores, weights) for metric in (brier, ece, precision_at_10)]
         found += [weighted_auroc(labels, scores[:, None], weights)[0]]
         return np.stack(found + list(regression_metrics(scores, rng_values, weights).values()))
 
@@ -400,7 +403,7 @@ def test_all_metrics_of_a_thousand_resamples_take_little_time():
     weights = bootstrap_weights(1500, 1000, 7)
     labels, scores = rng.random(1500) < 0.1, rng.random(1500)
     started = time.process_time()
-    for metric in (brier, ece, precision_at_k):
+    for metric in (brier, ece, precision_at_10):
         metric(labels, scores, weights)
     regression_metrics(scores, rng.random(1500), weights)
     weighted_auroc(labels, rng.random((1500, 30)), weights)

@@ -24,7 +24,6 @@ METRICS: tuple[str, ...] = ("auroc", "auprc", "auc01", "mcc")
 REGRESSION_METRICS: tuple[str, ...] = ("spearman", "pearson", "rmse")
 MAX_FPR = 0.1
 ECE_BINS = 10
-TOP_K = 10
 POOLED_IS_MISLEADING = (
     "The pooled AUROC is misleading: it ranks the (receptor, class) pairs of all classes against one another, but the "
     "scores of different classes are not on one scale and the classes differ in prevalence, so that it rewards knowing "
@@ -137,7 +136,7 @@ def _ranking(positives: np.ndarray, negatives: np.ndarray) -> tuple[csr_array, n
     return between, edges[: len(positives)], edges[len(positives) :]
 
 
-def precision_at_k(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray, k: int = TOP_K) -> np.ndarray:
+def precision_at_k(labels: np.ndarray, scores: np.ndarray, weights: np.ndarray, k: int) -> np.ndarray:
     """Share of positives among the k highest scores: float64 (R,).
 
     labels: bool (m,); scores: float (m,); weights: counts (m, R). Receptors that tie for the last places share them:
