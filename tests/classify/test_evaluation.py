@@ -167,7 +167,8 @@ def test_small_classes_are_left_out_and_said_so(make_study):
 
 def test_no_class_is_an_error(make_study):
     study = make_study(signal(n=20)[0], [["A"]] * 20)
-    with pytest.raises(UserError, match="no class is large enough"):
+    said = r"A: no receptor counts as not of it; say which do: rows that say no \(labels.value\), .*background"
+    with pytest.raises(UserError, match=f"no class is large enough to be judged .{said}"):
         run(study)
     assert not study.output.exists()
 

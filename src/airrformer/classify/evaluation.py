@@ -31,6 +31,11 @@ from airrformer.receptors.tables import write_table
 
 logger = logging.getLogger(__name__)
 
+_NO_NEGATIVES = (
+    "no receptor counts as not of it; say which do: rows that say no (labels.value), receptors of other classes "
+    "(negatives.methods: swapped) or receptors without a label (background)"
+)
+
 
 @dataclass(frozen=True)
 class Study:
@@ -105,8 +110,9 @@ def _leave_out_small_classes(data: Receptors, evaluation) -> tuple[Receptors, li
         needs = f"{folds} folds need at least {2 * folds}"
         if positives >= 2 * folds and negatives >= 2 * folds:
             needs = f"evaluation.min_class asks for {least}"
-        left_out.append({"class": name, "n": positives, "reason": f"{few}, but {needs}"})
-        logger.warning("class %s is left out: %s, but %s", name, few, needs)
+        reason = f"{few}, but {needs}" if negatives else _NO_NEGATIVES
+        left_out.append({"class": name, "n": positives, "reason": reason})
+        logger.warning("class %s is left out: %s", name, reason)
     return replace(data, classes=kept), left_out
 
 
