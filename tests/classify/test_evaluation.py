@@ -8,6 +8,7 @@ import pytest
 
 from airrformer.classify import classify
 from airrformer.classify.judging import inner_folds
+from airrformer.config import load_config
 from airrformer.errors import UserError
 
 
@@ -179,6 +180,19 @@ def test_a_split_without_groups_is_skipped(make_study):
     assert "names no groups" in metrics["splits"]["group"]["skipped"]
     assert metrics["splits"]["random"]["macro"]["auroc"]["value"] > 0.7
     assert metrics["settings"]["final"]["tuned_by"] == "cluster"
+
+
+def test_a_chain_that_no_receptor_has_is_said_once_and_noted(make_study, caplog):
+    study = make_study(*signal(), splits=["random"])
+    config = study.config.model_dump(mode="json")
+    config["datasets"]["toy"] |= {"chains": ["TRA", "TRB"], "missing_chain": "zero"}
+    study.config = load_config(config)
+    with caplog.at_level("WARNING"):
+        metrics = run(study)
+    said = "None of the 120 receptors has the chain TRA that the dataset's chains name"
+    assert [said in note for note in metrics["notes"]].count(True) == 1
+    assert not any("chain TRB" in note for note in metrics["notes"])
+    assert caplog.text.count(said) == 1
 
 
 def test_leakage_is_counted(make_study):

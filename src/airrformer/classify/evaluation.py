@@ -22,7 +22,7 @@ from airrformer.classify.metrics import bootstrap_weights
 from airrformer.classify.models import Task, task_of
 from airrformer.classify.negatives import shortfalls, summary
 from airrformer.classify.persistence import save_model
-from airrformer.config import STRICTEST_FIRST, Config, Target
+from airrformer.config import STRICTEST_FIRST, Config, Dataset, Target
 from airrformer.errors import UserError
 from airrformer.paths import Results, write_json
 from airrformer.receptors.loops import receptor_letters
@@ -78,6 +78,8 @@ def open_study(config: Config, name: str, results: Results) -> Study:
     if not data.classes:
         reasons = "; ".join(f"{item['class']}: {item['reason']}" for item in left_out)
         raise UserError(f"dataset {name}: no class is large enough to be judged ({reasons})")
+    for note in _absent_chains(data, dataset):
+        logger.warning("%s: %s", name, note)
     trials, skipped = {}, {}
     for split in evaluation.splits:
         try:
@@ -184,6 +186,17 @@ def assess(study: Study, task: Task, inputs: Inputs, name: str) -> tuple[dict, p
     return metrics, pd.concat(tables, ignore_index=True)
 
 
+def _absent_chains(data: Receptors, dataset: Dataset) -> list[str]:
+    """A sentence for each chain that the config names and no receptor has."""
+    there = set(data.chains["chain"])
+    return [
+        f"None of the {len(data.ids)} receptors has the chain {chain} that the dataset's chains name: nothing is "
+        "learned from it. Take it out of chains, or see rejected.tsv for why none was kept."
+        for chain in dataset.chains
+        if chain not in there
+    ]
+
+
 def _negatives(study: Study) -> dict:
     """What counts as a negative, in the first cross-validation."""
     if study.data.numbers is not None:
@@ -199,6 +212,7 @@ def _notes(data: Receptors, dataset, evaluation) -> list[str]:
         f"Intervals: 2.5 % to 97.5 % of {evaluation.bootstrap} resamples of the receptors, models and folds held "
         "fixed; in the group and cluster splits they do not speak of other groups.",
     ]
+    notes += _absent_chains(data, dataset)
     if data.unlabelled:
         notes.append(f"{data.unlabelled} receptors without a label are left out.")
     if data.numbers is None:
