@@ -191,6 +191,17 @@ def test_every_kind_of_the_config_has_a_family():
         assert (kind in REGRESSORS) == (REGRESSION in settings.tasks)
 
 
+def test_settings_reach_the_estimator():
+    given = {"layers": 0, "kernel": 5, "hidden": 7, "dropout": 0.1, "input_dropout": 0.2, "learning_rate": 0.5}
+    given |= {"batch_size": 11}
+    settings = TypeAdapter(Classifier).validate_python({"kind": "cnn", "models": 4, **given})
+    built = FAMILIES["cnn"].estimator(settings, {"channels": 9}, None, 3).get_params()
+    assert built | given | {"channels": 9, "n_models": 4, "random_state": 3} == built
+    settings = TypeAdapter(Classifier).validate_python({"kind": "gradient_boosting", "features": 0.3})
+    built = FAMILIES["gradient_boosting"].estimator(settings, {"trees": 30, "leaves": 7}, None, 3).estimator
+    assert (built.max_features, built.max_iter, built.max_leaf_nodes) == (0.3, 30, 7)
+
+
 def test_a_class_has_the_receptors_that_are_known_for_it():
     class Counting(PerClass):
         pass

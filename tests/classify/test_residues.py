@@ -231,6 +231,19 @@ def test_the_network_reads_the_regions_that_it_is_given():
         LettersOf(["cdr2"]).fit(X)
 
 
+def test_without_convolutions_a_residue_counts_at_its_place():
+    rng = np.random.default_rng(0)
+    loops = ["".join(rng.choice(list("ADFGKS"), 8)) for _ in range(1200)]
+    X = pd.DataFrame({"TRB_cdr3": loops})
+    y = np.array([(loop[1] in "ADF") == (loop[6] in "ADF") for loop in loops]).astype(int)  # neither place tells alone
+    plain = {"regions": ["cdr3"], "layers": 0, "hidden": 128, "input_dropout": 0.05, "max_epochs": 60, "patience": 20}
+    model = ResidueCNN(**plain).fit(X[:900], y[:900])
+    assert [name for name in model.weights_[0] if name.endswith("weight")] == ["2.weight", "5.weight"]
+    assert model.weights_[0]["2.weight"].shape == (128, 21 * 8)
+    assert roc_auc_score(y[900:], model.predict_proba(X[900:])[:, 1]) > 0.95
+    np.testing.assert_array_equal(model.predict_proba(X[900:]), model.predict_proba(X[900:]))  # nothing is dropped
+
+
 def test_one_seed_one_network():
     X, y = study(120)
     settings = FAST | {"max_epochs": 2}

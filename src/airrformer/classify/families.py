@@ -197,6 +197,8 @@ def _boosting(settings: GradientBoostingClassifier, point: dict) -> dict:
     fixed = {"learning_rate": settings.learning_rate, "min_samples_leaf": settings.min_samples_leaf}
     if settings.categories:
         fixed["categories"] = True
+    if settings.features < 1:
+        fixed["max_features"] = settings.features
     return {"max_iter": point["trees"], "max_leaf_nodes": point["leaves"], **fixed}
 
 
@@ -208,12 +210,13 @@ def _mlp(settings: MlpClassifier, point: dict) -> dict:
 
 
 def _cnn(settings: CnnClassifier, point: dict, X, seed: int) -> ResidueCNN:
-    return ResidueCNN(regions=None, **point, n_models=settings.models, random_state=seed)
+    fixed = settings.model_dump(exclude={"kind", "grid", "budget", "models"})
+    return ResidueCNN(regions=None, **point, **fixed, n_models=settings.models, random_state=seed)
 
 
 def _one_network(settings: CnnClassifier, point: dict, X, seed: int) -> ResidueCNN:
     # it tells good settings from bad ones about as well as the average of several
-    return ResidueCNN(regions=None, **point, n_models=1, random_state=seed)
+    return _cnn(settings, point, X, seed).set_params(n_models=1)
 
 
 FAMILIES: dict[str, Family] = {

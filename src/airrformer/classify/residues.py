@@ -444,7 +444,9 @@ class ResidueCNN(ClassifierMixin, BaseEstimator):
     ----------
     chains, regions: what is read, as in ``LettersOneHot`` (regions ``None``: all that the letters have). What a
         receptor lacks is drawn from training.
-    channels, kernel, layers: of the convolutions. hidden: width of the layer after them. dropout: after each.
+    channels, kernel, layers: of the convolutions; with ``layers=0`` the hidden layer sees every residue at its place.
+    hidden: width of the layer after them. dropout: after each. input_dropout: share of the residues that a network
+        does not see in a step of its training.
     learning_rate, weight_decay, batch_size: of AdamW; the rate falls to a tenth along a cosine over ``max_epochs``.
     max_epochs, patience: training stops when the log loss on the rows held out has not improved for ``patience``
         epochs; the weights of the best epoch are kept.
@@ -464,6 +466,7 @@ class ResidueCNN(ClassifierMixin, BaseEstimator):
         layers=2,
         hidden=64,
         dropout=0.3,
+        input_dropout=0.0,
         learning_rate=2e-3,
         weight_decay=1e-2,
         batch_size=128,
@@ -480,6 +483,7 @@ class ResidueCNN(ClassifierMixin, BaseEstimator):
         self.layers = layers
         self.hidden = hidden
         self.dropout = dropout
+        self.input_dropout = input_dropout
         self.learning_rate = learning_rate
         self.weight_decay = weight_decay
         self.batch_size = batch_size
@@ -536,7 +540,7 @@ class ResidueCNN(ClassifierMixin, BaseEstimator):
 
     def _codes(self, X: pd.DataFrame) -> np.ndarray:
         """All windows side by side, uint8 (n, L), with room between them so that no filter sees two loops."""
-        between = np.zeros((len(X), self.kernel // 2), dtype=np.uint8)
+        between = np.zeros((len(X), self.kernel // 2 if self.layers else 0), dtype=np.uint8)
         windows = []
         filled = fill_missing(X, self._parts(), self.donors_)
         for loops, width in zip(_columns(filled, self._parts()), self.widths_):
@@ -557,7 +561,7 @@ class ResidueCNN(ClassifierMixin, BaseEstimator):
 def _network(settings: ResidueCNN, length: int, outputs: int):
     from torch import nn
 
-    blocks, width = [], UNKNOWN
+    blocks, width = [nn.Dropout(settings.input_dropout)], UNKNOWN
     for _ in range(settings.layers):
         blocks += [nn.Conv1d(width, settings.channels, settings.kernel, padding="same"), nn.ReLU()]
         blocks += [nn.Dropout(settings.dropout)]

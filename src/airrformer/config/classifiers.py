@@ -11,6 +11,7 @@ from airrformer.config.base import ChainName, Name, Once, Strict
 Positive = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(ge=1)]
 Weight = Annotated[float, Field(ge=0)]
+Share = Annotated[float, Field(ge=0, lt=1)]
 Bandwidth = Annotated[float, Field(ge=0.001, le=1000)]
 Grid = Field(min_length=1)
 LANDMARKS = Field(
@@ -228,6 +229,9 @@ class GradientBoostingClassifier(Tuned):
         False, description="features are numbers without an order, as `encoding: codes` makes them"
     )
     learning_rate: Positive = Field(0.05, description="how much each tree adds")
+    features: Annotated[float, Field(gt=0, le=1)] = Field(
+        1, description="share of the features that are looked at for each split, drawn at random"
+    )
     min_samples_leaf: Count = Field(20, description="smallest leaves")
 
 
@@ -252,12 +256,22 @@ class CnnGrid(Strict):
 
 
 class CnnClassifier(Tuned):
-    """A small convolutional network over the residues of the loops; stops early on a part of the training fold."""
+    """A small convolutional network over the residues of the loops; stops early on a part of the training fold.
+
+    Without convolutions (`layers: 0`) it is a plain network over residues at their places: for mutational scans.
+    """
 
     reads = ("letters",)
     kind: Literal["cnn"]
     grid: CnnGrid = Field(CnnGrid(), description="what to choose from")
     models: Count = Field(3, description="networks that are averaged")
+    layers: Annotated[int, Field(ge=0)] = Field(2, description="convolutions, one after the other")
+    kernel: Count = Field(3, description="residues that a convolution looks at")
+    hidden: Count = Field(64, description="units of the hidden layer after them")
+    dropout: Share = Field(0.3, description="of the units of each layer, in training")
+    input_dropout: Share = Field(0, description="of the residues, in training")
+    learning_rate: Positive = Field(0.002, description="of AdamW, at the start")
+    batch_size: Count = Field(128, description="receptors a step")
 
 
 class RidgeGrid(Strict):
