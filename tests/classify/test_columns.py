@@ -100,6 +100,9 @@ def test_a_model_learns_from_columns_and_asks_for_them(study, tmp_path):
     for target in targets:
         metrics = classify(config, target, results, results.classifier(*target))
         assert metrics["splits"]["random"]["macro"]["auroc"]["value"] > 0.8
+        card = (results.classifier(*target) / "card.md").read_text()
+        assert "- **The type of a receptor tells its label**: the rate of positives" in card
+        assert "keeps each type together. The model itself reads this column, by `isotype` (columns).\n" in card
         scores = predict(results.classifier(*target) / "model", tmp_path / "new.csv", tmp_path / "scores.tsv")
         assert scores["receptor_id"].tolist() == table["id"].tolist()[::-1]
         said = scores.set_index("receptor_id")["yes"].reindex(table["id"])

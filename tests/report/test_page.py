@@ -7,6 +7,7 @@ import sys
 import pandas as pd
 import pytest
 
+from airrformer.config import load_config
 from airrformer.paths import Results
 from airrformer.report import write_report
 from airrformer.report.page import render
@@ -174,6 +175,19 @@ def test_results_of_an_older_run_have_a_page(config, copy):
     assert "No baselines beside the models of bnab. Nothing here says whether genes, lengths" in text
     assert tables(page, "Classes of bnab")[0][-1] == "MCC"
     assert tables(page, "Leakage of sars2_tcr")[1] == ["random", "9 (3.0 %)", "41 (13.7 %)", "", "300"]
+
+
+def test_a_column_that_tells_the_label_is_named_with_the_encoder_that_reads_it(config, copy):
+    path = copy.baselines("bnab") / "metrics.json"
+    leak = {"check": "group lineage", "level": "bad", "title": "The lineage of a receptor tells its label",
+            "auroc": 1.0, "classes": {}, "sentence": "the rate of positives: an AUROC of 1.00 by itself."}  # fmt: skip
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"leaks": [leak]}))
+    said = "The rate of positives: an AUROC of 1.00 by itself."
+    assert plain(render(config, copy)).count(said) == 2  # among the warnings and among the checks
+    given = config.model_dump(mode="json")
+    given["encoders"]["facts"] = {"kind": "columns", "columns": ["lineage"]}
+    given["poolings"]["facts"] = {"kind": "columns"}
+    assert plain(render(load_config(given), copy)).count(f"{said} Models of facts read this column.") == 2
 
 
 def test_without_comparisons_plain_models_are_held_against_the_interval(config, copy):

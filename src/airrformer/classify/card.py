@@ -12,7 +12,7 @@ from airrformer.classify.features import Receptors
 from airrformer.classify.leakage import shortcut_leaks
 from airrformer.classify.negatives import METHODS
 from airrformer.classify.persistence import encoders_of, hash_names
-from airrformer.config import Config, Target
+from airrformer.config import ColumnsEncoder, Config, Target
 from airrformer.paths import write_text
 
 _METRICS = {
@@ -37,7 +37,7 @@ def write_card(path: str | Path, config: Config, target: Target, metrics: dict, 
         *_ranked(metrics),
         *_by_negatives(metrics),
         *_calibrated(metrics),
-        *_told_otherwise(config, metrics, data),
+        *_told_otherwise(config, target, metrics, data),
         *_leakage(metrics),
         *_limits(metrics),
         f"airrformer {__version__}, scikit-learn {version('scikit-learn')}; hash of the training ids "
@@ -158,12 +158,16 @@ def _scored(metrics: dict) -> list[tuple[str, dict]]:
     return [(split, judged) for split, judged in metrics["splits"].items() if "skipped" not in judged]
 
 
-def _told_otherwise(config: Config, metrics: dict, data: Receptors) -> list[str]:
+def _told_otherwise(config: Config, target: Target, metrics: dict, data: Receptors) -> list[str]:
     """What tells the labels without looking at what binds."""
     if metrics["task"] == "regression":
         return []
     leaks = shortcut_leaks(data.receptors, data.chains, data.all_labels(config.seed), data.classes)
-    bad = [f"- **{leak['title']}**: {leak['sentence']}" for leak in leaks if leak["level"] == "bad"]
+    bad = [
+        f"- **{leak['title']}**: {leak['sentence']}{_read(config, target, leak['check'])}"
+        for leak in leaks
+        if leak["level"] == "bad"
+    ]
     fine = [leak["check"].replace("_", " ") for leak in leaks if leak["level"] != "bad"]
     lines = ["## Shortcuts and leaks", ""]
     if bad:
@@ -171,6 +175,17 @@ def _told_otherwise(config: Config, metrics: dict, data: Receptors) -> list[str]
     if fine:
         lines += [f"Looked at, and no warning: {', '.join(fine)}.", ""]
     return lines
+
+
+def _read(config: Config, target: Target, check: str) -> str:
+    """Of a group that tells the label: by which encoders the model reads it, too."""
+    read = {name: config.encoders[name] for name in encoders_of(config, target)}
+    names = [
+        f"`{name}`"
+        for name, encoder in read.items()
+        if isinstance(encoder, ColumnsEncoder) and check in [f"group {column}" for column in encoder.columns]
+    ]
+    return f" The model itself reads this column, by {', '.join(names)} (columns)." if names else ""
 
 
 def _calibrated(metrics: dict) -> list[str]:

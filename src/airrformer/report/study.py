@@ -8,6 +8,7 @@ import pandas as pd
 
 from airrformer.config import PLAIN_KINDS, STRICTEST_FIRST, Config, Dataset, Target
 from airrformer.report.read import METRICS, REGRESSION_METRICS
+from airrformer.report.words import listing
 
 
 @dataclass(frozen=True)
@@ -56,7 +57,7 @@ class Study:
                 if all(config.encoders[e.encoder].kind in PLAIN_KINDS for e in config.inputs(target))
             ),
             baselines=baselines.get("baselines") or {},
-            leaks=baselines.get("leaks") or [],
+            leaks=[leak | {"sentence": _with_readers(config, leak)} for leak in baselines.get("leaks") or []],
             corpora=baselines.get("corpora") or {},
             comparisons=comparisons,
         )
@@ -128,6 +129,16 @@ class Study:
             if named:
                 return named
         return next(iter(self.dataset.groups), "group")
+
+
+def _with_readers(config: Config, leak: dict) -> str:
+    """The sentence of a check; of a group, which encoders hand it to their models."""
+    names = [
+        name
+        for name, encoder in config.encoders.items()
+        if encoder.kind == "columns" and leak["check"] in [f"group {column}" for column in encoder.columns]
+    ]
+    return f"{leak['sentence']} Models of {listing(names)} read this column." if names else leak["sentence"]
 
 
 def metric_of(dataset: Dataset) -> str:
