@@ -349,8 +349,12 @@ def _read_numbers(
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
+            do = "leave the cell empty where there is none"
+            if "," in text:
+                do = "write numbers with a decimal point and nothing else between the digits, such as 1234.5"
             raise UserError(
-                f"{row.where}: {settings.column} of {row.receptor_id!r} is {text!r}, not a number (task: regression)"
+                f"{row.where}: {settings.column} of {row.receptor_id!r} is {text!r}, not a number (task: regression); "
+                f"{do}"
             )
         receptor = one.get(row.receptor_id, row.receptor_id)
         if receptor in kept:
