@@ -92,6 +92,33 @@ def test_mistakes_leave_no_file(study, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["new.fasta"]
 
 
+@pytest.mark.parametrize("target", ["kmer/counts/logistic", "blosum/cdr3/near"])
+def test_a_row_scores_the_same_alone_and_among_others(study, tmp_path, target):
+    results, _, _ = study
+    model = results.root / "tcr" / target / "model"
+    head = "sequence_id\tlocus\tv_call\tj_call\tjunction_aa\tcdr1_aa\tcdr2_aa\n"
+    rows = [  # what a file of mostly CDRs, genes or junctions is would be told by its neighbours
+        "genes\tTRB\tTRBV19*01\tTRBJ2-7*01\tCASSIRSSYEQYF\t\t\n",
+        "v\tTRB\tTRBV20-1*01\t\tCSARDRGNTEAFF\t\t\n",
+        "cdrs\tTRB\t\t\tCASSLGGDTQYF\tMNHEY\tSVGAGI\n",
+        "more\tTRB\t\t\tCASSPGTEAFF\tSGHDT\tYYEEEE\n",
+        "bare\tTRB\t\t\tCASSPGQGYEQYF\t\tSVGAGI\n",
+    ]
+    (tmp_path / "all.tsv").write_text(head + "".join(rows))
+    together = predict(model, tmp_path / "all.tsv", tmp_path / "scores.tsv")
+    assert together["receptor_id"].tolist() == ["genes", "v", "cdrs", "more", "bare"]
+    assert len(set(together[CLASSES[0]])) == 5
+    near = pd.read_csv(tmp_path / "scores.nearest.tsv", sep="\t", dtype=str, keep_default_na=False)
+    for row in rows:
+        name = row.partition("\t")[0]
+        (tmp_path / "one.tsv").write_text(head + row)
+        alone = predict(model, tmp_path / "one.tsv", tmp_path / "alone.tsv")
+        expected = together[together["receptor_id"] == name].reset_index(drop=True)
+        pd.testing.assert_frame_equal(alone, expected, rtol=0, atol=1e-12)
+        found = pd.read_csv(tmp_path / "alone.nearest.tsv", sep="\t", dtype=str, keep_default_na=False)
+        pd.testing.assert_frame_equal(found, near[near["receptor_id"] == name].reset_index(drop=True))
+
+
 @pytest.mark.parametrize("name", ["new.tsv", "new.rejected.tsv"])
 def test_the_input_is_not_written_over(study, tmp_path, name):
     (tmp_path / name).write_text(">a\nCASSIRSSYEQYF\n")

@@ -122,9 +122,9 @@ class ChainBuilder:
             self.changes["sequence that is no chain (an epitope?), not used"] += 1
         if not chain.junction_aa:
             raise Rejected("no sequence")
-        with_cdrs = record.slot in self.facts.with_cdrs
+        with_cdrs = self.facts.from_cdrs(record)
         mutated = with_cdrs and self.dataset.receptor == "antibody"  # its CDRs are not those of the germline
-        if self._rebuild and self.facts.with_genes and not mutated:
+        if self._rebuild and self.facts.from_genes(record) and not mutated:
             self._put_together(chain)
         elif with_cdrs:
             self._join_cdrs(chain)

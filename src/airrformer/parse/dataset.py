@@ -207,7 +207,8 @@ def parse_input(path: str | Path, dataset: Dataset, workers: int | None = None, 
     ``duplicates`` says, and where an id is there again the row is named id_2, id_3, ... A row without an id is named by
     file and line.
     A FASTA file whose headers have not the template's form is read too: the first word is then the receptor's id. A
-    table that lacks the dataset's own columns is read under the usual names. ``workers``: default, all CPUs.
+    table that lacks the dataset's own columns is read under the usual names. A chain without a sequence is made of the
+    genes or the CDRs of its own row, whatever the others have. ``workers``: default, all CPUs.
     """
     return parse_files([str(path)], dataset, workers or os.cpu_count() or 1, strict, any_header=True)
 
@@ -225,6 +226,7 @@ def parse_files(
     """Files to chains of receptors. A file is read once, and only its tables are in memory, not its records.
 
     Args:
+        any_header: new files of a model; see ``parse_input``.
         most_numbered: so many chains are numbered; those after them are rejected as undecided.
         told_only: see ``parse_dataset``.
         merge: receptors with the same chains become the first of them.
@@ -363,7 +365,7 @@ class _Found:
         """Read one file from end to end."""
         opened = read_records(file, self.dataset, any_header)
         self.formats[opened.path], self.used[opened.path] = opened.format, opened.used
-        head, facts = survey(opened, self.dataset)
+        head, facts = survey(opened, self.dataset, each=any_header)
         self.molecules |= facts.present
         builder = ChainBuilder(self.dataset, facts, self.account, workers, strict, most_numbered, told_only)
         progress = _Progress(opened)

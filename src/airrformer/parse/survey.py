@@ -75,6 +75,8 @@ class Facts:
         with_junctions: whether junctions or CDR3s are given beside the chains; a short chain is then no CDR3 itself.
         with_genes: whether there are V and J genes, so that chains can be put together.
         with_cdrs: slots in which most chains without a sequence have CDR1, CDR2 and CDR3.
+        with_j: slots with a column of J genes.
+        each: each chain tells by itself what it is made of: in new files of a model no row hangs on its neighbours.
         present: the molecules that its records are read from.
     """
 
@@ -85,20 +87,32 @@ class Facts:
     bare_anchored: bool
     with_genes: bool
     with_cdrs: set[int]
+    with_j: set[int]
+    each: bool
     present: set[str]
     notes: list[str]
 
+    def from_genes(self, record: Record) -> bool:
+        """Whether a chain without a sequence is put together from its V and J genes."""
+        if not self.each:
+            return self.with_genes
+        return "v_call" in record.fields and ("j_call" in record.fields or record.slot in self.with_j)
 
-def survey(opened: Input, dataset: Dataset) -> tuple[list[Record | Rejection], Facts]:
-    """The first records of a file, and what they tell; ``opened.records`` goes on after them.
+    def from_cdrs(self, record: Record) -> bool:
+        """Whether a chain without a sequence is known by its three CDRs."""
+        return _has_cdrs(record.fields) if self.each else record.slot in self.with_cdrs
+
+
+def survey(opened: Input, dataset: Dataset, each: bool = False) -> tuple[list[Record | Rejection], Facts]:
+    """The first records of a file, and what they tell; ``opened.records`` goes on after them. ``each``: see ``Facts``.
 
     Raises ``UserError`` where the molecule is not what was declared.
     """
     head = list(itertools.islice(opened.records, SAMPLE))
-    return head, _facts(opened, [record for record in head if isinstance(record, Record)], dataset)
+    return head, _facts(opened, [record for record in head if isinstance(record, Record)], dataset, each)
 
 
-def _facts(opened: Input, sample: list[Record], dataset: Dataset) -> Facts:
+def _facts(opened: Input, sample: list[Record], dataset: Dataset, each: bool) -> Facts:
     path, notes = opened.path, []
     molecules = {name: _molecule(path, sample, name, dataset.molecule, notes) for name in _LETTERS}
     columns = opened.columns or [{}]
@@ -122,6 +136,8 @@ def _facts(opened: Input, sample: list[Record], dataset: Dataset) -> Facts:
         bare_anchored=_bare_anchored(sample, molecules),
         with_genes={"v_call", "j_call"} <= given,
         with_cdrs={slot for slot in range(len(columns)) if _with_cdrs(sample, slot)},
+        with_j={slot for slot, names in enumerate(columns) if "j_call" in names},
+        each=each,
         present={_source(record, molecules) for record in sample},
         notes=notes,
     )
@@ -130,7 +146,11 @@ def _facts(opened: Input, sample: list[Record], dataset: Dataset) -> Facts:
 def _with_cdrs(sample: list[Record], slot: int) -> bool:
     whole = ("sequence_aa", "sequence", "aligned")
     held = [r.fields for r in sample if r.slot == slot and not any(name in r.fields for name in whole)]
-    return 2 * sum("cdr1_aa" in fields and "cdr2_aa" in fields for fields in held) > len(held)
+    return 2 * sum(_has_cdrs(fields) for fields in held) > len(held)
+
+
+def _has_cdrs(fields: dict[str, str]) -> bool:
+    return "cdr1_aa" in fields and "cdr2_aa" in fields
 
 
 def _source(record: Record, molecules: dict[str, Molecule]) -> str:
