@@ -9,10 +9,11 @@ import pytest
 
 from airrformer.classify import classify, predict
 from airrformer.classify.metrics import auroc_by_column
-from airrformer.config import Target, load_config
+from airrformer.classify.predict import _species_untold
+from airrformer.config import Dataset, Target, load_config
 from airrformer.embed.stage import embed_dataset
 from airrformer.errors import UserError
-from airrformer.parse import parse_dataset
+from airrformer.parse import parse_dataset, parse_input
 from airrformer.paths import Results
 from airrformer.receptors.genes import MOUSE
 from airrformer.receptors.germlines import rebuild_chain
@@ -149,3 +150,34 @@ def test_another_species_and_another_chain_are_said_row_by_row(study, tmp_path):
     assert "it is of macaca mulatta; the training receptors are of human" in warning["said"]
     assert "it is of mouse; the training receptors are of human" in warning["genes"]
     assert "the TRB chain is given as TRB, but looks like TRA" in warning["alpha"]
+
+
+def test_what_tells_no_species_is_counted(study, tmp_path, caplog):
+    results, *_ = study
+    rows = ["TRBV19*01\tTRBJ2-7*01\tCASSIRSSYEQYF\t", "\t\tCASSPGQGYEQYF\t", "\t\tCASSLGGDTQYF\tHomo sapiens"]
+    rows += ["\t\tCASSPGTEAFF\t", "TRBV77-7*01\tTRBJ77-1*01\tCASSPGTGELFF\t"]
+    head = "sequence_id\tv_call\tj_call\tjunction_aa\tspecies\n"
+    new = tmp_path / "new.tsv"
+    new.write_text(head + "".join(f"r{i}\t{row}\n" for i, row in enumerate(rows)))
+    predict(results.root / "tcr" / "kmer/counts/logistic" / "model", new, tmp_path / "scores.tsv")
+    assert (tmp_path / "scores.rejected.tsv").read_text().count("TRBV77-7 is not known") == 1
+    said = [record.getMessage() for record in caplog.records if record.name == "airrformer.classify.predict"]
+    assert [text for text in said if text.startswith("nothing tells the species of 2 of 4 receptors (")]
+    assert [text for text in said if text.startswith("TRBJ77-1*01, TRBV77-7*01: no such gene is known")]
+    caplog.clear()
+    new.write_text(head + f"r0\t{rows[0]}\nr2\t{rows[2]}\n")
+    predict(results.root / "tcr" / "kmer/counts/logistic" / "model", new, tmp_path / "scores.tsv")
+    assert "nothing tells" not in caplog.text and "no such gene" not in caplog.text
+
+
+def test_antibody_genes_of_mouse_are_said_to_be_unknown(tmp_path):
+    dataset = Dataset(sequences="a.csv", receptor="antibody", chains=["heavy"])
+    path = tmp_path / "new.csv"
+    path.write_text("sequence_id,v_call,j_call,junction_aa\na,IGHV1-9*01,IGHJ4*01,CARYYFDYW\nb,,,CARGYFDYW\n")
+    # IGHJ4 is a name of both species: it stands beside a V gene that no human has
+    assert _species_untold(parse_input(path, dataset), ["human"]) == [
+        "nothing tells the species of 1 of 2 receptors (no column of species, no gene that is known); scores hold for "
+        "human, of which the training receptors are",
+        "IGHV1-9*01: no such gene is known (of antibodies those of human are, of TCRs those of human and mouse); 1 "
+        "call may be of another species",
+    ]

@@ -14,6 +14,7 @@ from airrformer.classify.persistence import check_encoders, hash_names, load_mod
 from airrformer.config import ColumnsEncoder, Config, Dataset, Embedding
 from airrformer.errors import UserError
 from airrformer.parse import Parsed, parse_input
+from airrformer.parse.chain import counted
 from airrformer.paths import Results, check_output
 from airrformer.receptors.loops import receptor_letters
 from airrformer.receptors.tables import write_table
@@ -40,6 +41,8 @@ def predict(model_dir: str | Path, input: str | Path, output: str | Path, device
     dataset = config.datasets[target.dataset]
     parsed = parse_input(input, _reading_its_own(dataset))
     for note in parsed.notes:  # such as another locus or species than the dataset's
+        logger.warning("%s", note)
+    for note in _species_untold(parsed, saved.training.kinds.species):
         logger.warning("%s", note)
 
     letters = receptor_letters(parsed.receptor_ids, parsed.chains, dataset.chains)
@@ -77,6 +80,26 @@ def _reading_its_own(dataset: Dataset) -> Dataset:
     """The dataset, with the columns that it takes from a table of labels looked for in the new file."""
     labels = dataset.labels.model_copy(update={"path": None}) if dataset.labels else None
     return dataset.model_copy(update={"labels": labels})
+
+
+def _species_untold(parsed: Parsed, trained: list[str]) -> list[str]:
+    """Where nothing says whether receptors are of the species of training: a sentence with their number."""
+    of = pd.Series(parsed.species, dtype=object).groupby(parsed.chains["receptor_id"].to_numpy()).first()
+    notes, untold = [], int(of.isna().sum())
+    if trained and untold:
+        notes.append(
+            f"nothing tells the species of {untold} of {len(of)} receptors (no column of species, no gene that is "
+            f"known); scores hold for {' and '.join(trained)}, of which the training receptors are"
+        )
+    genes = parsed.genes[parsed.genes["column"].isin(["v_call", "j_call"]) & (parsed.genes["kept"] == "")]
+    unknown = genes[genes["reason"].str.endswith(" is not known")]
+    if len(unknown):
+        notes.append(
+            f"{', '.join(unknown['given'].head(3))}{', ...' if len(unknown) > 3 else ''}: no such gene is known (of "
+            "antibodies those of human are, of TCRs those of human and mouse); "
+            f"{counted(unknown['records'].sum(), 'call')} may be of another species"
+        )
+    return notes
 
 
 def _columns(groups: dict[str, str], settings: ColumnsEncoder, parsed: Parsed) -> pd.DataFrame:
