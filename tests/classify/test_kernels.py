@@ -222,6 +222,28 @@ def test_a_stack_sees_what_leave_one_out_sees():
     assert found.shape == Y.shape and np.isfinite(found).all()
 
 
+def test_a_stack_centres_receptors_that_lack_the_same_by_themselves():
+    X, Y = receptors(200)
+    lacks = np.arange(200) % 4 == 0
+    X.loc[lacks, [name for name in X if name.startswith("TRA")]] = ""
+    stack = DensityStack().fit(X, Y)
+    references = stack._known()
+    lacking = kernels._lacking(references)
+    assert len(set(lacking)) == 2 and (lacking == lacking[0]).tolist() == lacks.tolist()
+    rows, classes = np.nonzero(Y[:, stack.trained_] >= 0)
+    weights = 1 / np.bincount(classes)[classes]
+    seen = stack._features(references, references, kernels._copies(references))[rows, classes]
+    side = lacks[rows]
+
+    def apart(features):
+        return np.abs(np.subtract(*(np.average(features[s], axis=0, weights=weights[s]) for s in (side, ~side))))
+
+    before, after = apart(seen), apart(seen - kernels._shift_of(stack.shifts_, lacking[rows]))
+    assert before.max() > 0.5 and (after < 0.25 * before + 1e-9).all()  # what is left: the mistrust of small groups
+    unseen = X.iloc[:3].assign(TRB_cdr3="")  # nobody in training lacks this: not centred
+    assert np.isfinite(stack.predict_proba(unseen)).all()
+
+
 def test_thebest_other_class():
     scores = np.array([[3.0, 1, 2], [1, 1, 5]])
     assert kernels.best_other(scores).tolist() == [[2, 3, 3], [5, 5, 1]]

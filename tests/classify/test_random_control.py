@@ -120,6 +120,8 @@ LACKING = [
     ("mlp", {"grid": {"alpha": [1]}}, "physchem"),
     ("cnn", {"models": 1, "grid": {"channels": [8]}}, "onehot"),
     ("density_ratio", {"grid": {"bandwidth": [0.1]}}, "onehot"),
+    ("density_stack", {"grid": {"C": [0.1]}}, "onehot"),
+    ("k_nearest_neighbors", {"grid": {"n_neighbors": [15]}}, "onehot"),
     ("distance_svm", {"grid": {"C": [1], "bandwidth": [0.3]}}, "onehot"),
     ("multi_kernel", {"kernels": [{"distance": {}}, {}], "grid": {"C": [1]}}, "onehot"),
 ]
@@ -173,9 +175,3 @@ def test_a_missing_chain_tells_nothing(kind, settings, encoding):
 @pytest.mark.parametrize("kind, settings, encoding", LACKING)
 def test_a_missing_chain_tells_no_kind_anything(kind, settings, encoding):
     assert abs(of_missing(kind, settings, encoding) - 0.5) < 0.06
-
-
-@pytest.mark.slow
-@pytest.mark.xfail(reason="densities of one chain alone tell who lacks it, or who has drawn another's", strict=True)
-def test_a_missing_chain_tells_a_density_stack_nothing():
-    assert abs(of_missing("density_stack", {"grid": {"C": [0.1]}}, "onehot") - 0.5) < 0.06

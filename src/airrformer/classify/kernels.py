@@ -365,7 +365,8 @@ class DensityStack(ByDistance):
     bandwidths), of some views the densities behind them (positives, negatives, positives of other classes, controls),
     and how well the best other class claims the receptor. In training each receptor is seen from the others that are
     no copies of it, so that nothing is fitted to what it was made of. All classes share the coefficients, each
-    weighing the same: small classes learn from large ones. With one class there is that class alone.
+    weighing the same: small classes learn from large ones. With one class there is that class alone. Receptors that
+    lack the same parts are centred by themselves: what a missing chain does to all densities tells no class.
 
     Trees in the place of the logistic regression look 0.007 AUROC better on folds that the densities were made of, and
     are no better in nested cross-validation (IMMREP22).
@@ -394,6 +395,9 @@ class DensityStack(ByDistance):
         rows, classes = np.nonzero(labels >= 0)
         features = self._features(references, references, _copies(references))[rows, classes]
         weights = 1 / np.bincount(classes)[classes]
+        lacking = _lacking(references)[rows]
+        self.shifts_ = _shifts(features, lacking, weights)
+        features -= _shift_of(self.shifts_, lacking)
         self.stack_ = make_pipeline(StandardScaler(), LogisticRegression(C=self.C, max_iter=1000))
         self.stack_.fit(features, labels[rows, classes], logisticregression__sample_weight=weights / weights.mean())
 
@@ -437,12 +441,40 @@ class DensityStack(ByDistance):
         found = np.full((m, self.Y_.shape[1]), np.nan)
         if len(self.trained_):
             features = self._features(queries, self._known())
+            features -= _shift_of(self.shifts_, _lacking(queries))[:, None]
             pairs = features.reshape(-1, features.shape[2])
             found[:, self.trained_] = self.stack_.decision_function(pairs).reshape(m, -1)
         return found
 
 
 _BANDWIDTHS = ((0.04, False), (0.075, True), (0.13, False))
+_FEW = 10.0  # receptors: the mean of fewer is mostly that of all
+
+
+def _lacking(references: References) -> np.ndarray:
+    """Which parts each receptor lacks, str (n,), a letter a column: x where it is missing; vectors lack none."""
+    n = count_of(references)
+    if not isinstance(references, Encoded) or not references.columns:
+        return np.full(n, "", dtype=str)
+    there = [np.array([bool(text) for text in c.texts])[c.of] for c in references.columns.values()]
+    return np.where(there, "-", "x").T.copy().view(f"U{len(there)}")[:, 0] if n else np.empty(0, dtype=str)
+
+
+def _shifts(features: np.ndarray, lacking: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+    """How far the weighted mean features, (D,), of receptors that lack the same parts lie from those of all."""
+    everyone = np.average(features, axis=0, weights=weights)
+    found = {}
+    for parts in np.unique(lacking):
+        same = lacking == parts
+        n = same.sum()
+        found[str(parts)] = (np.average(features[same], axis=0, weights=weights[same]) - everyone) * n / (n + _FEW)
+    return found
+
+
+def _shift_of(shifts: dict[str, np.ndarray], lacking: np.ndarray) -> np.ndarray:
+    """That of each receptor, (m, D); nothing where training had none that lacks the same."""
+    none = np.zeros_like(next(iter(shifts.values())))
+    return np.stack([shifts.get(str(parts), none) for parts in lacking]) if len(lacking) else none[None][:0]
 
 
 def _is_possible(metric: LoopDistance, references: Encoded) -> bool:
