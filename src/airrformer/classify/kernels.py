@@ -15,8 +15,9 @@ Letters: n training receptors, m others, K classes, G points of a grid, C column
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from operator import itemgetter
 
 import numpy as np
 import pandas as pd
@@ -45,6 +46,7 @@ from airrformer.classify.similarity import (
     rows_of,
     scaled,
     scaling,
+    spanning,
 )
 from airrformer.receptors.loops import AT_ONCE, Encoded, LoopDistance, chains_of, compared_columns, encode
 
@@ -313,13 +315,12 @@ def _fit_svcs(points: Sequence[dict], references: References, Y: np.ndarray) -> 
     kernels = [_kernel(point, references) for point in points]
     found = [(kernel, np.zeros(Y.shape), np.full(Y.shape[1], np.nan)) for kernel in kernels]
     elsewhere = (Y == 1).any(axis=1)
-    groups: dict[tuple, list[int]] = {}
-    for i, (point, kernel) in enumerate(zip(points, kernels)):
-        groups.setdefault((kernel.metric, point["background"], point["controls"]), []).append(i)
+    every = range(len(points))
+    groups = _alike(every, lambda i: (kernels[i].metric, points[i]["background"], points[i]["controls"]))
     for k, labels in enumerate(Y.T):
         if not (labels == 1).any() or not (labels == 0).any():
             continue
-        for (metric, background, controls), these in groups.items():
+        for (metric, background, controls), these in groups:
             weights = np.where(labels >= 0, 1.0, np.where(elsewhere, background, controls))
             rows = np.flatnonzero(weights)
             y = (labels[rows] == 1).astype(int)
@@ -329,32 +330,43 @@ def _fit_svcs(points: Sequence[dict], references: References, Y: np.ndarray) -> 
 
 def _fit_class(these, points, found, references, rows, y, weights, metric, k) -> None:
     """One class under the points ``these``, all of one metric, into ``found``."""
-    by_size: dict[tuple, list[int]] = {}
-    for i in these:
-        size = (points[i]["exact"], points[i]["landmarks"], points[i]["random_state"])
-        by_size.setdefault(size, []).append(i)
-    for (exact, landmarks, seed), same in by_size.items():
-        chosen = np.arange(len(rows))
-        if len(rows) > exact:
-            chosen = np.sort(np.random.default_rng(seed).choice(len(rows), min(landmarks, len(rows)), replace=False))
+    size_of = itemgetter("exact", "landmarks", "random_state")
+    for size, same in _alike(these, lambda i: size_of(points[i])):
+        chosen = spanning(len(rows), *size)
         some, near = rows_of(references, rows), rows_of(references, rows[chosen])
         pieces = [blocks[0] for _, blocks in blocks_of(some, near, [metric], AT_ONCE)]
-        last = None
-        for i in same:
-            kernel = found[i][0]
-            if last is None or (kernel.width, kernel.form) != last:
-                last = (kernel.width, kernel.form)
-                table = np.concatenate([kernel.of(piece.distances(kernel.fill), None) for piece in pieces])
-            point = points[i]
-            if len(chosen) == len(rows):
-                model = SVC(C=point["C"], kernel="precomputed", class_weight=point["class_weight"], cache_size=100)
-                model.fit(table, y, sample_weight=weights)
-                found[i][1][rows[model.support_], k] = model.dual_coef_[0]
-                found[i][2][k] = model.intercept_[0]
-            else:
-                cost = weights * compute_sample_weight(point["class_weight"], y)
-                ((coefficients, found[i][2][k]),) = least_squares(table, chosen, 2.0 * y - 1, [point["C"]], cost)
-                found[i][1][rows[chosen], k] = coefficients
+        for _, of_kernel in _alike(same, lambda i: (found[i][0].width, found[i][0].form)):
+            kernel = found[of_kernel[0]][0]
+            table = np.concatenate([kernel.of(piece.distances(kernel.fill), None) for piece in pieces])
+            for _, alike in _alike(of_kernel, lambda i: repr(points[i]["class_weight"])):
+                balance = points[alike[0]]["class_weight"]
+                Cs = [points[i]["C"] for i in alike]
+                for i, (support, coefficients, intercept) in zip(
+                    alike, _machines(table, chosen, y, weights, balance, Cs)
+                ):
+                    found[i][1][rows[support], k] = coefficients
+                    found[i][2][k] = intercept
+
+
+def _alike(points: Iterable[int], key: Callable[[int], Hashable]) -> list[tuple]:
+    """Keys, and the points that share them, in the order of the first of each."""
+    groups: dict[Hashable, list[int]] = {}
+    for i in points:
+        groups.setdefault(key(i), []).append(i)
+    return list(groups.items())
+
+
+def _machines(table, chosen, y, weights, balance, Cs) -> Iterator[tuple[np.ndarray, np.ndarray, float]]:
+    """For each C the rows of the table that count, their coefficients, and the intercept."""
+    if len(chosen) == len(table):
+        for C in Cs:
+            model = SVC(C=C, kernel="precomputed", class_weight=balance, cache_size=100)
+            model.fit(table, y, sample_weight=weights)
+            yield model.support_, model.dual_coef_[0], model.intercept_[0]
+        return
+    cost = weights * compute_sample_weight(balance, y)
+    for coefficients, intercept in least_squares(table, chosen, 2.0 * y - 1, Cs, cost):
+        yield chosen, coefficients, intercept
 
 
 class DensityStack(ByDistance):

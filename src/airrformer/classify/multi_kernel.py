@@ -33,6 +33,7 @@ from airrformer.classify.similarity import (
     rows_of,
     scaled,
     scaling,
+    spanning,
 )
 from airrformer.receptors.loops import AT_ONCE, compared_columns, encode
 
@@ -151,10 +152,7 @@ class _MultiKernel(BaseEstimator):
         return {"sum": total, "product": product, "both": (total + product) / 2}[self.combine]
 
     def _chosen(self, n: int) -> np.ndarray:
-        """The rows that the kernel is spanned by: all, or drawn landmarks (Nystroem)."""
-        if n <= self.exact:
-            return np.arange(n)
-        return np.sort(np.random.default_rng(self.random_state).choice(n, min(self.landmarks, n), replace=False))
+        return spanning(n, self.exact, self.landmarks, self.random_state)
 
     def _keep(self, coefficients: np.ndarray, intercepts: np.ndarray) -> None:
         support = np.flatnonzero(coefficients.any(axis=1))

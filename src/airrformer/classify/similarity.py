@@ -180,6 +180,13 @@ def rows_of(references: References, rows: np.ndarray) -> References:
     return references.rows(rows) if isinstance(references, Encoded) else references[rows]
 
 
+def spanning(n: int, exact: int, landmarks: int, seed: int) -> np.ndarray:
+    """The rows, of n, that a kernel is spanned by: all up to ``exact``, beyond them drawn landmarks (Nystroem)."""
+    if n <= exact:
+        return np.arange(n)
+    return np.sort(np.random.default_rng(seed).choice(n, min(landmarks, n), replace=False))
+
+
 def least_squares(
     table: np.ndarray, spanned: np.ndarray, y: np.ndarray, Cs: Sequence[float], weights: np.ndarray | None = None
 ) -> list[tuple[np.ndarray, float]]:
@@ -192,12 +199,12 @@ def least_squares(
     w = np.ones(len(y)) if weights is None else weights
     mean, centre = (w @ table) / w.sum(), (w @ y) / w.sum()
     products, right = np.zeros((len(spanned), len(spanned))), np.zeros(len(spanned))
+    root = np.sqrt(w)
     for start in range(0, len(y), _AT_ONCE):  # in float64, and not all at once
         rows = slice(start, start + _AT_ONCE)
-        centred = table[rows] - mean
-        heavy = centred * w[rows, None]
-        products += heavy.T @ centred
-        right += heavy.T @ (y[rows] - centre)
+        heavy = (table[rows] - mean) * root[rows, None]
+        products += heavy.T @ heavy  # of one array: numpy computes half of it
+        right += heavy.T @ ((y[rows] - centre) * root[rows])
     kernel = table[spanned].astype(np.float64)
     kernel[np.diag_indices_from(kernel)] += 1e-6  # a distance need not give a kernel, nor landmarks differ
     found = []
