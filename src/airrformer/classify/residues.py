@@ -21,7 +21,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from airrformer.core.alphabet import AMINO_ACIDS
 from airrformer.errors import UserError
-from airrformer.receptors.loops import compared_columns
+from airrformer.receptors.loops import chains_of, compared_columns
 
 LOOPS = ("cdr1", "cdr2", "cdr3")
 REGIONS = (*LOOPS, "sequence")
@@ -66,12 +66,11 @@ def place(loops: Sequence[str], width: int) -> np.ndarray:
     return codes
 
 
-def chains_of(letters: pd.DataFrame) -> list[str]:
-    """The chains of a table of letters, in the order of its columns. Raises ``UserError`` for anything else."""
+def _chains(letters: pd.DataFrame, chosen: Sequence[str] | None = None) -> list[str]:
+    """Those chosen, or all that a table of letters has. Raises ``UserError`` for anything else."""
     if not isinstance(letters, pd.DataFrame):
         raise UserError(f"a table of letters was expected, not {type(letters).__name__}; see receptor_letters")
-    names = [name.removesuffix(f"_{part}") for name in letters.columns for part in REGIONS if name.endswith(f"_{part}")]
-    return list(dict.fromkeys(names))
+    return chains_of(letters) if chosen is None else list(chosen)
 
 
 def _regions_of(letters: pd.DataFrame) -> list[str]:
@@ -217,7 +216,7 @@ class _Letters(TransformerMixin, BaseEstimator):
         return np.array(names, dtype=object)[self.kept_]
 
     def _learn(self, X: pd.DataFrame) -> None:
-        self.chains_ = chains_of(X) if self.chains is None else list(self.chains)
+        self.chains_ = _chains(X, self.chains)
         _check_choice("regions", list(self.regions), REGIONS)
         if not self.chains_:
             raise UserError("the letters have no chain: columns such as TRB_cdr3 were expected")
@@ -412,7 +411,7 @@ class LettersOf(TransformerMixin, BaseEstimator):
     def fit(self, X: pd.DataFrame, y=None) -> LettersOf:
         """Learn which columns these are. Raises ``UserError`` for a region that is not there."""
         _check_choice("regions", list(self.regions), REGIONS)
-        self.columns_ = [f"{chain}_{region}" for chain in chains_of(X) for region in self.regions]
+        self.columns_ = [f"{chain}_{region}" for chain in _chains(X) for region in self.regions]
         _columns(X, self.columns_)
         return self
 
@@ -429,7 +428,7 @@ class Completed(TransformerMixin, BaseEstimator):
 
     def fit(self, X: pd.DataFrame, y=None) -> Completed:
         self.columns_ = compared_columns(X)
-        self.donors_ = find_donors(X, chains_of(X), self.columns_)
+        self.donors_ = find_donors(X, _chains(X), self.columns_)
         return self
 
     def transform(self, X: pd.DataFrame) -> pd.DataFrame:
@@ -495,7 +494,7 @@ class ResidueCNN(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: pd.DataFrame, Y, groups=None) -> ResidueCNN:
         """Train on all rows but those held out for stopping. Raises ``UserError`` for a class with one label."""
-        self.chains_ = chains_of(X) if self.chains is None else list(self.chains)
+        self.chains_ = _chains(X, self.chains)
         self.regions_ = _regions_of(X) if self.regions is None else list(self.regions)
         _check_choice("regions", self.regions_, REGIONS)
         Y = np.asarray(Y)

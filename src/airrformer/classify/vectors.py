@@ -1,6 +1,6 @@
-"""Binary classifiers of vectors beyond logistic regression and nearest neighbours, and the settings worth trying.
+"""Binary classifiers of vectors beyond logistic regression and nearest neighbours.
 
-A kind is a row of ``KINDS``: its grid, the most cautious setting first, and how an unfitted estimator is built. All are
+A kind is a row of ``KINDS``: how an unfitted estimator is built. All are
 scikit-learn estimators with ``predict_proba``; probabilities of the support vector machines are a sigmoid of the margin
 and of no meaning until they are calibrated outside. X is float64 (n, D), dense or ``csr_array``; where it should be
 scaled (``scaled``), that is the caller's, within the fold.
@@ -218,9 +218,8 @@ class Densify(TransformerMixin, BaseEstimator):
 
 @dataclass(frozen=True)
 class Kind:
-    """build(random_state, **point) -> an unfitted estimator for a point of ``grid``; scaled: X should be."""
+    """build(random_state, **settings) -> an unfitted estimator; scaled: X should be."""
 
-    grid: tuple[dict, ...]
     build: Callable[..., BaseEstimator]
     scaled: bool = False
 
@@ -241,22 +240,9 @@ def _mlp(random_state: int = 0, **point) -> MLPClassifier:
 
 
 KINDS: dict[str, Kind] = {
-    "linear_svm": Kind(tuple({"C": C} for C in (1e-4, 1e-3, 1e-2, 0.1, 1.0)), _linear_svm, scaled=True),
-    "rbf_svm": Kind(
-        tuple({"C": C, "gamma": gamma} for gamma in (0.3, 1.0, 3.0) for C in (0.3, 1.0, 3.0, 10.0)), RBFSVM, scaled=True
-    ),
-    "random_forest": Kind(tuple({"min_samples_leaf": leaf} for leaf in (10, 3, 1)), _random_forest),
-    "gradient_boosting": Kind(
-        (
-            {"learning_rate": 0.05, "max_iter": 100, "max_leaf_nodes": 7},
-            {"learning_rate": 0.05, "max_iter": 300, "max_leaf_nodes": 15},
-            {"learning_rate": 0.1, "max_iter": 500, "max_leaf_nodes": 15},
-        ),
-        Boosting,
-    ),
-    "mlp": Kind(
-        tuple({"hidden_layer_sizes": size, "alpha": alpha} for size in ([32], [128]) for alpha in (10.0, 1.0, 0.01)),
-        _mlp,
-        scaled=True,
-    ),
+    "linear_svm": Kind(_linear_svm, scaled=True),
+    "rbf_svm": Kind(RBFSVM, scaled=True),
+    "random_forest": Kind(_random_forest),
+    "gradient_boosting": Kind(Boosting),
+    "mlp": Kind(_mlp, scaled=True),
 }

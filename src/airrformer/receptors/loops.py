@@ -93,7 +93,8 @@ def _gene(call: str) -> str:
 
 def chains_of(letters: pd.DataFrame | Mapping[str, np.ndarray]) -> list[str]:
     """The chains that the columns of ``letters`` speak of, in their order."""
-    return [name.removesuffix("_cdr3") for name in letters if str(name).endswith("_cdr3")]
+    names = [str(name).rsplit("_", 1) for name in letters]
+    return list(dict.fromkeys(name[0] for name in names if name[-1] in LETTERS and len(name) == 2))
 
 
 def compared_columns(letters: pd.DataFrame | Mapping[str, np.ndarray]) -> list[str]:
