@@ -110,7 +110,7 @@ def test_classify(toy):
     assert found == {split: pytest.approx(values, abs=1e-6) for split, values in CLASSIFY[1].items()}
 
 
-PARSE = (4, "c73459adcfdf", "c9407674baee")
+PARSE = (5, "c73459adcfdf", "c9407674baee")
 EMBED = (
     1,
     [[-823.175, -16885.366, -8426.402], [2482.0, 51150.0, 26654.0], [539.0, 11306.0, 128525.0], [0.0, -0.0, -514.246]],

@@ -79,10 +79,13 @@ def test_what_is_like_no_germline_is_not_laid_into_one(parsed):
     strange, hidden = ("WWWWWWWW", "CCCCCCCC", HEAVY[2]), ("XXXXXELS", "XXXXXXXX", HEAVY[2])
     some = ("GYTLTEXX", "FDPEDAET", "GGGGGG")  # two unknown residues cost nothing; the CDR3 ends like no J gene
     found = parsed(HEADER + row("a", strange) + row("b", hidden) + row("c", some), rebuild="always")
-    reasons = found.rejected.set_index("id")["reason"]
-    assert "chain cannot be rebuilt: no V gene is like its CDR1 and CDR2; the nearest, " in reasons["a"].iloc[0]
-    assert reasons["b"].iloc[0] == "chain cannot be rebuilt: most residues of its CDR1 and CDR2 are unknown"
-    note = found.chains.note[0]
+    assert found.receptor_ids == ["a", "b", "c"] and found.rejected.empty  # what is known of them is kept
+    heavy = found.chains[found.chains.chain == "heavy"].set_index("receptor_id")
+    assert regions(heavy.loc["a"]) == strange and heavy.sequence_aa["a"] == "".join(strange)
+    assert "not laid into germline frameworks: no V gene is like its CDR1 and CDR2; the nearest, " in heavy.note["a"]
+    assert "germline frameworks: most residues of its CDR1 and CDR2 are unknown" in heavy.note["b"]
+    assert "CDRs not laid into germline frameworks, which are unlike them: 2 records" in found.notes
+    note = heavy.note["c"]
     assert "framework of IGHV1-24*01, the V gene with the nearest CDR1 and CDR2 (1 edits away)" in note
     assert "the junction ends like no J gene or like several, IGHJ1*01 is taken" in note
 

@@ -220,7 +220,7 @@ class ChainBuilder:
     def _join_cdrs(self, chain: Chain) -> None:
         """A chain of which the three CDRs are known and nothing else: one after the other. Raises ``Rejected``.
 
-        With ``rebuild: always`` they are laid into germline frameworks.
+        With ``rebuild: always`` they are laid into germline frameworks, where some are like them.
         """
         fields = chain.record.fields
         cdrs = {}
@@ -230,8 +230,12 @@ class ChainBuilder:
             text = fields[name]
             cdrs[name.removesuffix("_aa")] = text if text == ASN_ALA_ASN else self._cleaned(text, chain)
         if self._rebuild:
-            self._lay_into_germline(chain, cdrs)
-            return
+            try:
+                self._lay_into_germline(chain, cdrs)
+                return
+            except ValueError as reason:  # a framework that is not theirs would tell a model what is not so
+                chain.notes.append(f"not laid into germline frameworks: {reason}")
+                self.changes["CDRs not laid into germline frameworks, which are unlike them"] += 1
         bounds: Bounds = {}
         for name, residues in cdrs.items():
             bounds[name] = (len(chain.sequence_aa), len(chain.sequence_aa) + len(residues))
@@ -244,15 +248,12 @@ class ChainBuilder:
         self.changes["known by its CDRs only"] += 1
 
     def _lay_into_germline(self, chain: Chain, cdrs: dict[str, str]) -> None:
-        """The V domain from the CDRs and the germline residues nearest to them. Raises ``Rejected``."""
+        """The V domain from the CDRs and the germline residues nearest to them. Raises ``ValueError`` for none."""
         loci = chain.loci or sorted(self._asked)
-        try:
-            rebuilt = rebuild_from_cdrs(
-                *(cdrs["cdr1"], cdrs["cdr2"], chain.junction_aa or ""),
-                *(loci, chain.species, chain.v_call, chain.j_call),
-            )
-        except ValueError as reason:
-            raise Rejected(f"chain cannot be rebuilt: {reason}", chain.junction_aa or "") from None
+        rebuilt = rebuild_from_cdrs(
+            *(cdrs["cdr1"], cdrs["cdr2"], chain.junction_aa or ""),
+            *(loci, chain.species, chain.v_call, chain.j_call),
+        )
         self.changes["chain rebuilt from its CDRs and the nearest germline frameworks"] += 1
         if " is taken" in (rebuilt.note or ""):
             self.changes["J gene not given, and not told by the end of the junction: the first is taken"] += 1
