@@ -248,6 +248,17 @@ def test_distances_from_a_parent():
     assert heavy.tolist() == [0, 4, 1, 0] and (of_another_length, differ) == (1, 1)
 
 
+def test_a_parent_may_be_a_cdr3():
+    # the CDR3s were given without anchors: the chain is the junction
+    rows = [
+        dict.fromkeys(CHAIN_COLUMNS) | {"receptor_id": i, "chain": "heavy", "sequence_aa": s, "junction_aa": s}
+        for i, s in (("a", "CWGGDGFW"), ("b", "CWGADGYW"), ("c", "CWGGDGFFW"))
+    ]
+    for parent in ("WGGDGF", "CWGGDGFW"):
+        distances, of_another_length = parent_distances(list("abc"), pd.DataFrame(rows), {"heavy": parent})
+        assert (distances.tolist(), of_another_length) == ([0, 2, 1], 1)
+
+
 def given(values, evaluation=EVALUATION, groups=("fold",)):
     receptors, chains = scan([1] * len(values))
     receptors["fold"] = values

@@ -118,7 +118,9 @@ class Dataset(Strict):
         description="receptors with the same chains and genes: keep each, or make them one with the labels of all",
     )
     parent: dict[ChainName, str] | None = Field(
-        None, description="chain -> residues of the variant that a mutational scan started from (split: parent)"
+        None,
+        description="chain -> residues of the variant that a mutational scan started from: of the whole chain, or of "
+        "its CDR3 (split: parent)",
     )
     task: Literal["classification", "regression"] = Field(
         "classification", description="whether labels are classes, or numbers such as a KD or a melting temperature"

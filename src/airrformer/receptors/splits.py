@@ -17,7 +17,7 @@ from rapidfuzz.distance import Hamming, Levenshtein
 
 from airrformer.errors import UserError
 from airrformer.receptors.clusters import similarity_clusters
-from airrformer.receptors.distances import chain_names, chain_strings, whole_chain
+from airrformer.receptors.distances import cdr3_or_chain, chain_names, chain_strings, whole_chain
 
 if TYPE_CHECKING:  # for the signatures alone: the config reads receptors, not the other way round
     from airrformer.config import Dataset, Evaluation
@@ -300,11 +300,17 @@ def _by_parent(receptors: pd.DataFrame, chains: pd.DataFrame, dataset: Dataset, 
 def parent_distances(ids: Sequence[str], chains: pd.DataFrame, parent: dict[str, str]) -> tuple[np.ndarray, int]:
     """Substitutions (edits, where the lengths differ) from the parent, summed over its chains, int64 (n,).
 
-    -1: the receptor lacks one of the chains. And of how many receptors the length differs.
+    The parent is a whole chain or a CDR3, whichever has its length in more receptors. -1: the receptor lacks one of the
+    chains. And of how many receptors the length differs.
     """
     names = list(parent)
+    readings = [list(zip(*chain_strings(ids, chains, names, what))) for what in (whole_chain, cdr3_or_chain)]
+    columns = [
+        max(ways, key=lambda texts: sum(len(text) == len(parent[name]) for text in texts))
+        for name, *ways in zip(names, *readings)
+    ]
     found, otherwise = [], 0
-    for strings in chain_strings(ids, chains, names, whole_chain):
+    for strings in zip(*columns):
         steps = [
             (Hamming if len(string) == len(parent[name]) else Levenshtein).distance(string, parent[name])
             for name, string in zip(names, strings)
