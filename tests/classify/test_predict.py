@@ -104,12 +104,15 @@ def test_a_row_scores_the_same_alone_and_among_others(study, tmp_path, target):
         "cdrs\tTRB\t\t\tCASSLGGDTQYF\tMNHEY\tSVGAGI\n",
         "more\tTRB\t\t\tCASSPGTEAFF\tSGHDT\tYYEEEE\n",
         "bare\tTRB\t\t\tCASSPGQGYEQYF\t\tSVGAGI\n",
+        "mouse\tTRB\tTRBV13-1*01\tTRBJ2-3*01\tCASSDFDWGGDAETLYF\t\t\n",
     ]
     (tmp_path / "all.tsv").write_text(head + "".join(rows))
     together = predict(model, tmp_path / "all.tsv", tmp_path / "scores.tsv")
-    assert together["receptor_id"].tolist() == ["genes", "v", "cdrs", "more", "bare"]
-    assert len(set(together[CLASSES[0]])) == 5
+    assert together["receptor_id"].tolist() == ["genes", "v", "cdrs", "more", "bare", "mouse"]
+    assert len(set(together[CLASSES[0]])) == 6
     near = pd.read_csv(tmp_path / "scores.nearest.tsv", sep="\t", dtype=str, keep_default_na=False)
+    told = near.drop_duplicates("receptor_id").set_index("receptor_id")["warning"].str.contains("it is of mouse")
+    assert told[told].index.tolist() == ["mouse"]  # TRBV19 and TRBJ2-7 are names of genes of both
     for row in rows:
         name = row.partition("\t")[0]
         (tmp_path / "one.tsv").write_text(head + row)

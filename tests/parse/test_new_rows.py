@@ -62,3 +62,16 @@ def test_a_names_column_that_repeats_keeps_the_rule_of_parse(read):
     assert found.receptor_ids == ["s0", "s1", "s2"]
     found = read("sequence_id,junction_aa\ns,CASSIRF\ns,CASSIRF\n", ("TRB",), None)
     assert found.receptor_ids == ["new.csv:2", "new.csv:3"]
+
+
+@pytest.mark.parametrize("among", [0, 12])
+def test_anchors_are_told_row_by_row(read, among):
+    others = "".join(f"o{i},CASS{'A' * (i + 1)}F\n" for i in range(among))
+    found = read("receptor_id,cdr3_aa\nx,ASSIRSSYEQY\ny,CASSIRSSYEQYF\n" + others, ("TRB",), None)
+    rows = found.chains.set_index("receptor_id")
+    inside = [rows.sequence_aa[i][rows.cdr3_start[i] : rows.cdr3_end[i]] for i in "xy"]
+    assert inside == ["ASSIRSSYEQY"] * 2
+    found = read("receptor_id,sequence_aa\nx,ASSIRSSYEQY\ny,CASSIRSSYEQYF\n" + others, ("TRB",), None)
+    rows = found.chains.set_index("receptor_id")
+    inside = [rows.sequence_aa[i][rows.cdr3_start[i] : rows.cdr3_end[i]] for i in "xy"]
+    assert inside == ["ASSIRSSYEQY"] * 2

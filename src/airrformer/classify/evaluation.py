@@ -31,10 +31,9 @@ from airrformer.receptors.tables import write_table
 
 logger = logging.getLogger(__name__)
 
-_NO_NEGATIVES = (
-    "no receptor counts as not of it; say which do: rows that say no (labels.value), receptors of other classes "
-    "(negatives.methods: swapped) or receptors without a label (background)"
-)
+_NO_NEGATIVES = "no receptor counts as not of it; say which do: rows that say no (labels.value), {}(background)"
+_OTHERS = "receptors of other classes (negatives.methods: swapped) or receptors without a label "
+_UNLABELLED = "or receptors without a label, as there is no other class "
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ def open_study(config: Config, name: str, results: Results) -> Study:
     dataset, evaluation = config.datasets[name], config.evaluation
     data, left_out = _leave_out_small_classes(read_labelled(config, name, results), evaluation)
     if not data.classes:
-        reasons = "; ".join(f"{item['class']}: {item['reason']}" for item in left_out)
+        reasons = "; ".join(f"{names}: {reason}" for names, reason in _by_reason(left_out))
         raise UserError(f"dataset {name}: no class is large enough to be judged ({reasons})")
     for note in _absent_chains(data, dataset):
         logger.warning("%s: %s", name, note)
@@ -112,10 +111,18 @@ def _leave_out_small_classes(data: Receptors, evaluation) -> tuple[Receptors, li
         needs = f"{folds} folds need at least {2 * folds}"
         if positives >= 2 * folds and negatives >= 2 * folds:
             needs = f"evaluation.min_class asks for {least}"
-        reason = f"{few}, but {needs}" if negatives else _NO_NEGATIVES
+        lacking = _NO_NEGATIVES.format(_OTHERS if len(data.classes) > 1 else _UNLABELLED)
+        reason = f"{few}, but {needs}" if negatives else lacking
         left_out.append({"class": name, "n": positives, "reason": reason})
-        logger.warning("class %s is left out: %s", name, reason)
+    for names, reason in _by_reason(left_out):
+        logger.warning("class %s left out: %s", names, reason)
     return replace(data, classes=kept), left_out
+
+
+def _by_reason(left_out: list[dict]) -> list[tuple[str, str]]:
+    """Classes that were left out for the same reason, their names together."""
+    reasons = dict.fromkeys(item["reason"] for item in left_out)
+    return [(", ".join(item["class"] for item in left_out if item["reason"] == reason), reason) for reason in reasons]
 
 
 def classify(config: Config, target: Target, results: Results, output: str | Path) -> dict:

@@ -407,9 +407,9 @@ class DensityStack(ByDistance):
         rows, classes = np.nonzero(labels >= 0)
         features = self._features(references, references, _copies(references))[rows, classes]
         weights = 1 / np.bincount(classes)[classes]
-        lacking = _lacking(references)[rows]
-        self.shifts_ = _shifts(features, lacking, weights)
-        features -= _shift_of(self.shifts_, lacking)
+        lacking = _lacking(references)
+        self.shifts_ = _shifts(features, lacking, rows, weights)
+        features -= _shift_of(self.shifts_, lacking[rows])
         self.stack_ = make_pipeline(StandardScaler(), LogisticRegression(C=self.C, max_iter=1000))
         self.stack_.fit(features, labels[rows, classes], logisticregression__sample_weight=weights / weights.mean())
 
@@ -472,13 +472,16 @@ def _lacking(references: References) -> np.ndarray:
     return np.where(there, "-", "x").T.copy().view(f"U{len(there)}")[:, 0] if n else np.empty(0, dtype=str)
 
 
-def _shifts(features: np.ndarray, lacking: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
-    """How far the weighted mean features, (D,), of receptors that lack the same parts lie from those of all."""
+def _shifts(features: np.ndarray, lacking: np.ndarray, rows: np.ndarray, weights: np.ndarray) -> dict[str, np.ndarray]:
+    """How far the weighted mean features, (D,), of receptors that lack the same parts lie from those of all.
+
+    ``features`` and ``weights`` are those of pairs of a receptor (``rows``) and a class.
+    """
     everyone = np.average(features, axis=0, weights=weights)
     found = {}
-    for parts in np.unique(lacking):
-        same = lacking == parts
-        n = same.sum()
+    for parts in np.unique(lacking[rows]):
+        same = lacking[rows] == parts
+        n = len(np.unique(rows[same]))
         found[str(parts)] = (np.average(features[same], axis=0, weights=weights[same]) - everyone) * n / (n + _FEW)
     return found
 

@@ -126,7 +126,7 @@ def save_model(
     write_json(
         folder / "config.json",
         {
-            "version": 2,
+            "version": 3,
             "target": target._asdict(),
             "config": json.loads(config.part(**config.parts_of(target), evaluation=True)),
             "task": config.datasets[target.dataset].task,
@@ -228,7 +228,7 @@ def load_model(folder: str | Path) -> Saved:
     folder = Path(folder)
     try:
         description = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        if not isinstance(description, dict) or description.get("version") != 2 or not description.keys() >= _KEYS:
+        if not isinstance(description, dict) or description.get("version") != 3 or not description.keys() >= _KEYS:
             raise ValueError("it was not written by `airrformer classify` of this version")
         estimator = _skops().load(folder / "estimator.skops", trusted=list(TRUSTED_TYPES))
         table = pd.read_parquet(folder / "training.parquet")

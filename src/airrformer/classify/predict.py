@@ -16,6 +16,7 @@ from airrformer.errors import UserError
 from airrformer.parse import Parsed, parse_input
 from airrformer.parse.chain import counted
 from airrformer.paths import Results, check_output
+from airrformer.receptors.genes import HUMAN, species_name
 from airrformer.receptors.loops import receptor_letters
 from airrformer.receptors.tables import write_table
 
@@ -39,7 +40,8 @@ def predict(model_dir: str | Path, input: str | Path, output: str | Path, device
     description, config, target = saved.description, saved.config, saved.target
     results = check_encoders(description, model_dir)
     dataset = config.datasets[target.dataset]
-    parsed = parse_input(input, _reading_its_own(dataset))
+    trained = [species_name(name) for name in saved.training.kinds.species]
+    parsed = parse_input(input, _reading_its_own(dataset), usual_species=(trained[:1] or [None])[0] or HUMAN)
     for note in parsed.notes:  # such as another locus or species than the dataset's
         logger.warning("%s", note)
     for note in _species_untold(parsed, saved.training.kinds.species):

@@ -539,7 +539,7 @@ class ResidueCNN(ClassifierMixin, BaseEstimator):
 
     def _codes(self, X: pd.DataFrame) -> np.ndarray:
         """All windows side by side, uint8 (n, L), with room between them so that no filter sees two loops."""
-        between = np.zeros((len(X), self.kernel // 2 if self.layers else 0), dtype=np.uint8)
+        between = np.zeros((len(X), self.kernel - 1 if self.layers else 0), dtype=np.uint8)
         windows = []
         filled = fill_missing(X, self._parts(), self.donors_)
         for loops, width in zip(_columns(filled, self._parts()), self.widths_):

@@ -266,7 +266,7 @@ class CnnClassifier(Tuned):
     grid: CnnGrid = Field(CnnGrid(), description="what to choose from")
     models: Count = Field(3, description="networks that are averaged")
     layers: Annotated[int, Field(ge=0)] = Field(2, description="convolutions, one after the other")
-    kernel: Count = Field(3, description="residues that a convolution looks at")
+    kernel: Literal[1, 3, 5, 7, 9, 11] = Field(3, description="residues that a convolution looks at")
     hidden: Count = Field(64, description="units of the hidden layer after them")
     dropout: Share = Field(0.3, description="of the units of each layer, in training")
     input_dropout: Share = Field(0, description="of the residues, in training")

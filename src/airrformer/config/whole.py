@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, NamedTuple
 from pydantic import Field, model_validator
 
 from airrformer.config.base import Name, Strict, near
-from airrformer.config.classifiers import Classifier, Member, Source, StackClassifier
+from airrformer.config.classifiers import REGRESSION, Classifier, Member, Source, StackClassifier
 from airrformer.config.datasets import Dataset
 from airrformer.config.encoders import (
     AS_THEY_ARE,
@@ -149,6 +149,10 @@ class Config(Strict):
             return f"dataset {target.dataset!r} has no labels"
         if dataset.task not in settings.tasks:
             return f"kind {settings.kind} is not for {dataset.task}, the task of dataset {target.dataset!r}"
+        if dataset.task == REGRESSION and getattr(settings, "categories", False):
+            return (
+                f"categories: true of kind {settings.kind} is for classes, and dataset {target.dataset!r} has numbers"
+            )
         for embedding in self.inputs(target):
             if not self.fits(*embedding):
                 return (

@@ -15,7 +15,7 @@ from airrformer.parse.nucleotides import MINIMUM_LETTERS, letters_of, looks_like
 from airrformer.parse.records import Record, Rejection
 from airrformer.parse.residues import SHORTEST_CDR3, SHORTEST_DOMAIN, Rejected, clean_residues
 from airrformer.parse.survey import Facts
-from airrformer.receptors.genes import GeneCall, species_name, standardise
+from airrformer.receptors.genes import HUMAN, MOUSE, GeneCall, species_name, standardise
 from airrformer.receptors.germlines import Bounds, anchor_notes, germline_j, rebuild_chain, rebuild_from_cdrs
 from airrformer.receptors.regions import cut, outside
 from airrformer.receptors.tables import CHAIN_LOCI, CHAIN_OF_LOCUS
@@ -143,8 +143,16 @@ class ChainBuilder:
     def _species(self, fields: dict[str, str]) -> str:
         given = fields.get("species")
         if given is None or self.dataset.species != "auto":
-            return self.facts.species
+            return self._species_of_genes(fields) if self.facts.each else self.facts.species
         return species_name(given) or given
+
+    def _species_of_genes(self, fields: dict[str, str]) -> str:
+        """The usual species, unless a gene is one of the other's alone; of antibodies genes tell nothing."""
+        usual = self.facts.species
+        other = MOUSE if usual == HUMAN else HUMAN
+        calls = [fields[name] for name in ("v_call", "j_call") if name in fields]
+        foreign = [c for c in calls if c[:2].upper() != "IG" and not standardise(c, "TCR", usual).symbol]
+        return other if any(standardise(call, "TCR", other).symbol for call in foreign) else usual
 
     def _productive(self, value: str | None) -> bool | None:
         word = value.lower() if value else ""

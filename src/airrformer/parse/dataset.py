@@ -200,7 +200,13 @@ def reasons_of(rejected: pd.DataFrame) -> dict[str, int]:
     return {str(kind): int(n) for kind, n in rejected["reason"].map(kind_of_reason).value_counts().items()}
 
 
-def parse_input(path: str | Path, dataset: Dataset, workers: int | None = None, strict: bool = False) -> Parsed:
+def parse_input(
+    path: str | Path,
+    dataset: Dataset,
+    workers: int | None = None,
+    strict: bool = False,
+    usual_species: str = HUMAN,
+) -> Parsed:
     """Parse new sequences as those of ``dataset`` (its receptor, chains, header template and columns), unlabelled.
 
     Each row that holds a whole receptor is one, in the order of the file: none is merged with another, whatever
@@ -208,9 +214,11 @@ def parse_input(path: str | Path, dataset: Dataset, workers: int | None = None, 
     file and line.
     A FASTA file whose headers have not the template's form is read too: the first word is then the receptor's id. A
     table that lacks the dataset's own columns is read under the usual names. A chain without a sequence is made of the
-    genes or the CDRs of its own row, whatever the others have. ``workers``: default, all CPUs.
+    genes or the CDRs of its own row, whatever the others have, and a row that does not tell its species, by a column or
+    by its genes, is of the ``usual_species``. ``workers``: default, all CPUs.
     """
-    return parse_files([str(path)], dataset, workers or os.cpu_count() or 1, strict, any_header=True)
+    workers = workers or os.cpu_count() or 1
+    return parse_files([str(path)], dataset, workers, strict, any_header=True, usual_species=usual_species)
 
 
 def parse_files(
@@ -222,11 +230,12 @@ def parse_files(
     most_numbered: float = math.inf,
     told_only: bool = False,
     merge: bool = False,
+    usual_species: str = HUMAN,
 ) -> Parsed:
     """Files to chains of receptors. A file is read once, and only its tables are in memory, not its records.
 
     Args:
-        any_header: new files of a model; see ``parse_input``.
+        any_header, usual_species: new files of a model; see ``parse_input``.
         most_numbered: so many chains are numbered; those after them are rejected as undecided.
         told_only: see ``parse_dataset``.
         merge: receptors with the same chains become the first of them.
@@ -237,7 +246,7 @@ def parse_files(
     dataset = dataset.model_copy(update={"sequences": files})  # new files of a model are not those it learned from
     found = _Found(dataset)
     for file in files:
-        found.read(file, workers, strict, any_header, most_numbered, told_only)
+        found.read(file, workers, strict, any_header, most_numbered, told_only, usual_species)
     chains = pa.Table.from_batches(found.chains, _SCHEMA).unify_dictionaries()
     found.chains.clear()
     pairing = pair_chains(chains, dataset)
@@ -360,12 +369,19 @@ class _Found:
     account: Account = field(default_factory=Account)
 
     def read(
-        self, file: str, workers: int, strict: bool, any_header: bool, most_numbered: float, told_only: bool
+        self,
+        file: str,
+        workers: int,
+        strict: bool,
+        any_header: bool,
+        most_numbered: float,
+        told_only: bool,
+        usual_species: str,
     ) -> None:
         """Read one file from end to end."""
         opened = read_records(file, self.dataset, any_header)
         self.formats[opened.path], self.used[opened.path] = opened.format, opened.used
-        head, facts = survey(opened, self.dataset, each=any_header)
+        head, facts = survey(opened, self.dataset, any_header, usual_species)
         self.molecules |= facts.present
         builder = ChainBuilder(self.dataset, facts, self.account, workers, strict, most_numbered, told_only)
         progress = _Progress(opened)

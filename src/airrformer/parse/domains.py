@@ -125,11 +125,16 @@ class DomainFinder:
     def _treat_short(self, chain: Chain) -> None:
         """A short record is a junction, or a CDR3 where most of the file's short records do not run from C to F/W.
 
+        Of a new file of a model each is told by itself.
+
         Where junctions are given beside the sequences it is a fragment of a chain, which may hold its junction.
         """
         given = chain.junction_aa
         if given == chain.sequence_aa or not self.facts.with_junctions:
-            self._treat_bare_cdr3(chain, given is not None or self.facts.bare_anchored)
+            anchored = self.facts.bare_anchored
+            if self.facts.each:
+                anchored = chain.sequence_aa.startswith("C") and chain.sequence_aa.endswith(("F", "W"))
+            self._treat_bare_cdr3(chain, given is not None or anchored)
             return
         if not self._finds_junction(chain):
             chain.unnumbered = "a fragment of a chain without its junction"

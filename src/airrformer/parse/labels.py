@@ -8,6 +8,7 @@ it names. Where there are two classes and one of them is 0 or -1, its rows say n
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -349,8 +350,8 @@ def _read_numbers(
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            do = "leave the cell empty where there is none"
-            if "," in text:
+            do = "write one number; leave the cell empty where there is none"
+            if re.fullmatch(r"[-+\d.,\s]*,[\d.,\s]*", text):
                 do = "write numbers with a decimal point and nothing else between the digits, such as 1234.5"
             raise UserError(
                 f"{row.where}: {settings.column} of {row.receptor_id!r} is {text!r}, not a number (task: regression); "

@@ -69,14 +69,16 @@ class Facts:
 
     Attributes:
         molecules: field -> what its letters are.
-        species: key of ``tidytcells``, where a record does not say itself.
+        species: key of ``tidytcells``, where a record does not say itself; with ``each`` where its genes do not either.
         anchors: (field, slot) -> convention.
         bare_anchored: whether short sequences are junctions.
         with_junctions: whether junctions or CDR3s are given beside the chains; a short chain is then no CDR3 itself.
         with_genes: whether there are V and J genes, so that chains can be put together.
         with_cdrs: slots in which most chains without a sequence have CDR1, CDR2 and CDR3.
         with_j: slots with a column of J genes.
-        each: each chain tells by itself what it is made of: in new files of a model no row hangs on its neighbours.
+        each: each chain tells by itself its species, whether its CDR3 has anchors, and what it is made of: in new files
+            of a model no row hangs on its neighbours. Of a file remain: its molecule, and whether a column of junctions
+            has none.
         present: the molecules that its records are read from.
     """
 
@@ -103,29 +105,40 @@ class Facts:
         return _has_cdrs(record.fields) if self.each else record.slot in self.with_cdrs
 
 
-def survey(opened: Input, dataset: Dataset, each: bool = False) -> tuple[list[Record | Rejection], Facts]:
-    """The first records of a file, and what they tell; ``opened.records`` goes on after them. ``each``: see ``Facts``.
+def survey(
+    opened: Input, dataset: Dataset, each: bool = False, usual: str = HUMAN
+) -> tuple[list[Record | Rejection], Facts]:
+    """The first records of a file, and what they tell; ``opened.records`` goes on after them.
+
+    ``each``: see ``Facts``; what does not tell its species is then of the ``usual`` one.
 
     Raises ``UserError`` where the molecule is not what was declared.
     """
     head = list(itertools.islice(opened.records, SAMPLE))
-    return head, _facts(opened, [record for record in head if isinstance(record, Record)], dataset, each)
+    return head, _facts(opened, [record for record in head if isinstance(record, Record)], dataset, each, usual)
 
 
-def _facts(opened: Input, sample: list[Record], dataset: Dataset, each: bool) -> Facts:
+def _facts(opened: Input, sample: list[Record], dataset: Dataset, each: bool, usual: str) -> Facts:
     path, notes = opened.path, []
     molecules = {name: _molecule(path, sample, name, dataset.molecule, notes) for name in _LETTERS}
     columns = opened.columns or [{}]
     anchors = {
         (name, slot): _anchors(
-            path, sample, name, slot, columns[slot].get(name, name), dataset.cdr3_anchors, molecules[name]
+            *(path, sample, name, slot, columns[slot].get(name, name)),
+            "each" if each and name == "cdr3_aa" and dataset.cdr3_anchors == "auto" else dataset.cdr3_anchors,
+            molecules[name],
         )
         for name in ("junction_aa", "cdr3_aa")
         for slot in range(len(columns))
     }
     notes += [found.note for found in anchors.values() if found.note]
-    species = _species(sample, dataset)
-    if species != HUMAN and dataset.species == "auto" and not any("species" in record.fields for record in sample):
+    species = usual if each and dataset.species == "auto" else _species(sample, dataset)
+    if (
+        not each
+        and species != HUMAN
+        and dataset.species == "auto"
+        and not any("species" in record.fields for record in sample)
+    ):
         notes.append(f"{path}: the genes are read as those of mouse")
     given = {name for record in sample for name in _TOLD if name in record.fields}
     return Facts(

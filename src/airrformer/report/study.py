@@ -57,7 +57,7 @@ class Study:
                 if all(config.encoders[e.encoder].kind in PLAIN_KINDS for e in config.inputs(target))
             ),
             baselines=baselines.get("baselines") or {},
-            leaks=[leak | {"sentence": _with_readers(config, leak)} for leak in baselines.get("leaks") or []],
+            leaks=[leak | {"sentence": _with_readers(config, name, leak)} for leak in baselines.get("leaks") or []],
             corpora=baselines.get("corpora") or {},
             comparisons=comparisons,
         )
@@ -131,12 +131,16 @@ class Study:
         return next(iter(self.dataset.groups), "group")
 
 
-def _with_readers(config: Config, leak: dict) -> str:
-    """The sentence of a check; of a group, which encoders hand it to their models."""
+def _with_readers(config: Config, dataset: str, leak: dict) -> str:
+    """The sentence of a check; of a group, which encoders hand it to the models of a dataset."""
+    targets = [target for target in config.expand_targets() if target.dataset == dataset]
+    read = {embedding.encoder for target in targets for embedding in config.inputs(target)}
     names = [
         name
         for name, encoder in config.encoders.items()
-        if encoder.kind == "columns" and leak["check"] in [f"group {column}" for column in encoder.columns]
+        if name in read
+        and encoder.kind == "columns"
+        and leak["check"] in [f"group {column}" for column in encoder.columns]
     ]
     return f"{leak['sentence']} Models of {listing(names)} read this column." if names else leak["sentence"]
 
