@@ -40,8 +40,8 @@ def predict(model_dir: str | Path, input: str | Path, output: str | Path, device
     description, config, target = saved.description, saved.config, saved.target
     results = check_encoders(description, model_dir)
     dataset = config.datasets[target.dataset]
-    trained = [species_name(name) for name in saved.training.kinds.species]
-    parsed = parse_input(input, _reading_its_own(dataset), usual_species=(trained[:1] or [None])[0] or HUMAN)
+    usual = next(filter(None, map(species_name, saved.training.kinds.species)), HUMAN)
+    parsed = parse_input(input, _reading_its_own(dataset), usual_species=usual)
     for note in parsed.notes:  # such as another locus or species than the dataset's
         logger.warning("%s", note)
     for note in _species_untold(parsed, saved.training.kinds.species):
