@@ -11,6 +11,7 @@ from airrformer.errors import UserError
 from airrformer.parse import parse_dataset, parse_input
 from airrformer.receptors.germlines import rebuild_chain
 from airrformer.receptors.tables import CHAIN_COLUMNS, REGIONS, read_chains, read_receptors
+from airrformer.versions import STAGE_VERSIONS
 
 TRB = rebuild_chain("TRBV19*01", "CASSIRSSYEQYF", "TRBJ2-7*01").sequence_aa
 TRB2 = rebuild_chain("TRBV27*01", "CASSLRGIYEQYF", "TRBJ2-7*01").sequence_aa
@@ -343,4 +344,4 @@ def test_output_does_not_depend_on_line_ends_or_workers(tmp_path):
         ]
         written.append([file.read_bytes() for file in files])
     assert written[0] == written[1]
-    assert json.loads(written[0][2])["version"] == 4
+    assert json.loads(written[0][2])["version"] == STAGE_VERSIONS["parse"]
