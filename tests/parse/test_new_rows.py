@@ -3,6 +3,7 @@
 import pytest
 
 from airrformer.config import Dataset
+from airrformer.errors import UserError
 from airrformer.parse import parse_input
 from airrformer.receptors.germlines import rebuild_chain
 
@@ -75,3 +76,11 @@ def test_anchors_are_told_row_by_row(read, among):
     rows = found.chains.set_index("receptor_id")
     inside = [rows.sequence_aa[i][rows.cdr3_start[i] : rows.cdr3_end[i]] for i in "xy"]
     assert inside == ["ASSIRSSYEQY"] * 2
+
+
+def test_a_new_file_is_not_told_how_a_model_should_have_read(read):
+    text = f"receptor_id,sequence_aa\nx,{TRB}\ny,CASSIRSSYEQYF\n"
+    assert not [note for note in read(text, ("TRB",), None).notes if "length tells" in note]
+    with pytest.raises(UserError, match="no receptor is left of 1 record") as error:
+        read("receptor_id,v_call,j_call,junction_aa\nx,TRBV19*01,TRBJ9-9*01,CASSF\n", ("TRB",), None)
+    assert "rebuild: never" not in str(error.value)

@@ -283,7 +283,8 @@ def parse_files(
             f"({len(rejected)} of {found.records} records would be left out; --strict)"
         )
     if not chains.num_rows:
-        raise UserError(_nothing_left(files, rejected, found.records))
+        advice = [] if any_header else hints(reasons_of(rejected))  # a model's own reading is not to be changed
+        raise UserError("; ".join([_nothing_left(files, rejected, found.records), *advice]))
     return Parsed(
         table=chains,
         receptor_ids=receptor_ids,
@@ -292,7 +293,7 @@ def parse_files(
         twins=twins,
         rejected=rejected,
         genes=found.gene_table(),
-        notes=[*notes, *_of_several_files(chains), *_of_two_lengths(regions_by)],
+        notes=[*notes, *_of_several_files(chains), *([] if any_header else _of_two_lengths(regions_by))],
         record_ids=found.record_ids,
         label_rows=found.label_rows,
         molecules=sorted(found.molecules),
@@ -342,11 +343,10 @@ def _nothing_left(files: list[str], rejected: pd.DataFrame, total: int) -> str:
     counts = rejected["reason"].value_counts()
     reasons = "; ".join(f"{reason} ({count})" for reason, count in list(counts.items())[:3])
     first = rejected.iloc[0]
-    sentence = (
+    return (
         f"{', '.join(files)}: no receptor is left of {counted(total, 'record')}: {reasons}; the first is "
         f"{first['id']!r} on line {first['line']}"
     )
-    return "; ".join([sentence, *hints(reasons_of(rejected))])
 
 
 # --------------------------------------------------------------------------------------------------------- file by file
