@@ -71,7 +71,13 @@ def test_regression(tmp_path):
     receptors, _ = parse(tmp_path, "receptor_id y\nr0 1.5\nr1 2\nr1 4\nr2 NA\n", column="y", task="regression")
     assert receptors.label["r0"] == 1.5 and receptors.label["r1"] == 3.0 and math.isnan(receptors.label["r2"])
     point = "write numbers with a decimal point and nothing else between the digits, such as 1234.5"
-    for bad, do in (("high", "leave the cell empty"), ("inf", "leave"), ("1,5", point), ("1,234.5", point)):
+    for bad, do in (
+        ("high", "write one number, or leave the cell"),
+        ("inf", "write"),
+        ("<5", "write one number,"),
+        ("1,5", point),
+        ("1,234.5", point),
+    ):
         said = rf"line 2: y of 'r0' is '{bad}', not a number \(task: regression\); {do}"
         with pytest.raises(UserError, match=said):
             parse(tmp_path, f"receptor_id y\nr0 {bad}\n", column="y", task="regression")

@@ -350,7 +350,7 @@ def _read_numbers(
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            do = "write one number; leave the cell empty where there is none"
+            do = "write one number, or leave the cell empty where there is none"
             if re.fullmatch(r"[-+\d.,\s]*,[\d.,\s]*", text):
                 do = "write numbers with a decimal point and nothing else between the digits, such as 1234.5"
             raise UserError(
