@@ -468,7 +468,8 @@ def _lacking(references: References) -> np.ndarray:
     n = count_of(references)
     if not isinstance(references, Encoded) or not references.columns:
         return np.full(n, "", dtype=str)
-    there = [np.array([bool(text) for text in c.texts])[c.of] for c in references.columns.values()]
+    columns = [references.columns[name] for name in sorted(references.columns)]
+    there = [np.array([bool(text) for text in column.texts])[column.of] for column in columns]
     return np.where(there, "-", "x").T.copy().view(f"U{len(there)}")[:, 0] if n else np.empty(0, dtype=str)
 
 
