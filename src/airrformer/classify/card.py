@@ -12,7 +12,7 @@ from airrformer.classify.features import Receptors
 from airrformer.classify.leakage import shortcut_leaks
 from airrformer.classify.negatives import METHODS
 from airrformer.classify.persistence import encoders_of, hash_names
-from airrformer.config import ColumnsEncoder, Config, Target
+from airrformer.config import Config, Target
 from airrformer.paths import write_text
 
 _METRICS = {
@@ -179,12 +179,8 @@ def _told_otherwise(config: Config, target: Target, metrics: dict, data: Recepto
 
 def _read(config: Config, target: Target, check: str) -> str:
     """Of a group that tells the label: by which encoders the model reads it, too."""
-    read = {name: config.encoders[name] for name in encoders_of(config, target)}
-    names = [
-        f"`{name}`"
-        for name, encoder in read.items()
-        if isinstance(encoder, ColumnsEncoder) and check in [f"group {column}" for column in encoder.columns]
-    ]
+    what, _, column = check.partition(" ")
+    names = [f"`{name}`" for name in config.readers_of(column, [target])] if what == "group" else []
     return f" The model itself reads this column, by {', '.join(names)} (columns)." if names else ""
 
 

@@ -131,6 +131,15 @@ class Config(Strict):
             found |= dict.fromkeys(self.inputs(read) if isinstance(source, Member) else [Embedding(*read[:3])])
         return list(found)
 
+    def readers_of(self, column: str, targets: typing.Iterable[Target]) -> list[str]:
+        """The encoders of kind columns by which one of the targets reads a column."""
+        read = {embedding.encoder for target in targets for embedding in self.inputs(target)}
+        return [
+            name
+            for name, encoder in self.encoders.items()
+            if name in read and encoder.kind == "columns" and column in encoder.columns
+        ]
+
     def parts_of(self, target: Target) -> dict[str, list[str]]:
         """The names that a target stands on, for ``part``."""
         inputs, own = self.inputs(target), self.classifiers[target.classifier]

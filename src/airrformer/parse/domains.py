@@ -131,10 +131,7 @@ class DomainFinder:
         """
         given = chain.junction_aa
         if given == chain.sequence_aa or not self.facts.with_junctions:
-            anchored = self.facts.bare_anchored
-            if self.facts.each:
-                anchored = chain.sequence_aa.startswith("C") and chain.sequence_aa.endswith(("F", "W"))
-            self._treat_bare_cdr3(chain, given is not None or anchored)
+            self._treat_bare_cdr3(chain, given is not None or self.facts.is_junction(chain.sequence_aa))
             return
         if not self._finds_junction(chain):
             chain.unnumbered = "a fragment of a chain without its junction"

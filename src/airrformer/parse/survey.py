@@ -48,7 +48,7 @@ class Anchors:
         if self.with_anchors or (self.declared and self.with_anchors is False):
             return self.with_anchors
         # Also where the column has none: a CDR3 that runs from C to F or W is a junction among them.
-        return has and value.endswith(("F", "W"))
+        return _between_anchors(value)
 
     def check(self) -> None:
         """Raise ``UserError`` where the column mixes junctions and CDR3s: all of the file has then been seen."""
@@ -94,6 +94,10 @@ class Facts:
     present: set[str]
     notes: list[str]
 
+    def is_junction(self, text: str) -> bool:
+        """Whether a short sequence is a junction, and no CDR3 without anchors."""
+        return _between_anchors(text) if self.each else self.bare_anchored
+
     def from_genes(self, record: Record) -> bool:
         """Whether a chain without a sequence is put together from its V and J genes."""
         if not self.each:
@@ -132,14 +136,13 @@ def _facts(opened: Input, sample: list[Record], dataset: Dataset, each: bool, us
         for slot in range(len(columns))
     }
     notes += [found.note for found in anchors.values() if found.note]
-    species = usual if each and dataset.species == "auto" else _species(sample, dataset)
-    if (
-        not each
-        and species != HUMAN
-        and dataset.species == "auto"
-        and not any("species" in record.fields for record in sample)
-    ):
-        notes.append(f"{path}: the genes are read as those of mouse")
+    if each and dataset.species == "auto":
+        species = usual
+    else:
+        species = _species(sample, dataset)
+        said = dataset.species != "auto" or any("species" in record.fields for record in sample)
+        if species != HUMAN and not said:
+            notes.append(f"{path}: the genes are read as those of mouse")
     given = {name for record in sample for name in _TOLD if name in record.fields}
     return Facts(
         molecules=molecules,
@@ -214,7 +217,11 @@ def _bare_anchored(sample: list[Record], molecules: dict[str, Molecule]) -> bool
     held = [(name, record.fields[name]) for record in sample for name in _LETTERS[:2] if name in record.fields]
     texts = [_as_residues(text, molecules[name]) for name, text in held if len(text) < 3 * SHORTEST_DOMAIN]
     short = [text for text in texts if 0 < len(text) < SHORTEST_DOMAIN]
-    return sum(text.startswith("C") and text.endswith(("F", "W")) for text in short) * 2 >= len(short)
+    return sum(map(_between_anchors, short)) * 2 >= len(short)
+
+
+def _between_anchors(text: str) -> bool:
+    return text.startswith("C") and text.endswith(("F", "W"))
 
 
 def _as_residues(text: str, molecule: Molecule) -> str:

@@ -133,15 +133,9 @@ class Study:
 
 def _with_readers(config: Config, dataset: str, leak: dict) -> str:
     """The sentence of a check; of a group, which encoders hand it to the models of a dataset."""
+    what, _, column = leak["check"].partition(" ")
     targets = [target for target in config.expand_targets() if target.dataset == dataset]
-    read = {embedding.encoder for target in targets for embedding in config.inputs(target)}
-    names = [
-        name
-        for name, encoder in config.encoders.items()
-        if name in read
-        and encoder.kind == "columns"
-        and leak["check"] in [f"group {column}" for column in encoder.columns]
-    ]
+    names = config.readers_of(column, targets) if what == "group" else []
     return f"{leak['sentence']} Models of {listing(names)} read this column." if names else leak["sentence"]
 
 
