@@ -195,10 +195,9 @@ def _forest(settings: RandomForestClassifier, point: dict) -> dict:
 
 def _boosting(settings: GradientBoostingClassifier, point: dict) -> dict:
     fixed = {"learning_rate": settings.learning_rate, "min_samples_leaf": settings.min_samples_leaf}
+    fixed["max_features"] = float(settings.features)
     if settings.categories:
         fixed["categories"] = True
-    if settings.features < 1:
-        fixed["max_features"] = settings.features
     return {"max_iter": point["trees"], "max_leaf_nodes": point["leaves"], **fixed}
 
 
