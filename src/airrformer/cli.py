@@ -344,6 +344,8 @@ def classify(
     target: Annotated[str, typer.Option(help="dataset/encoder/pooling/classifier, as in the results' paths.")],
     output: Output,
     results: Results = Path("results"),
+    device: Device = "auto",
+    threads: Threads = None,
 ) -> None:
     """Train a classifier, judge it by cross-validation and keep the final model.
 
@@ -354,13 +356,14 @@ def classify(
     """
     from airrformer.config import Target
 
+    _use_threads(threads)
     names = target.split("/")
     if len(names) != len(Target._fields):
         raise typer.BadParameter(f"{target!r} is no dataset/encoder/pooling/classifier", param_hint="--target")
     loaded = _load(config, **dict(zip(Target._fields, names)))
     from airrformer.classify import classify as run
 
-    run(loaded, Target(*names), _layout(results), output)
+    run(loaded, Target(*names), _layout(results), output, device)
 
 
 @app.command()

@@ -13,16 +13,20 @@ rule classify:
         BENCHMARKS / "classify" / "{dataset}" / "{encoder}" / "{pooling}" / "{classifier}.tsv"
     conda:
         "../envs/airrformer.yaml"
-    threads: 1
+    # only a classifier that reads residues has an encoder at work
+    threads: lambda wildcards: HALF_THE_CORES if reads_residues(wildcards) else 1
     resources:
-        mem_mb=4000,
-        runtime=240,
+        mem_mb=lambda wildcards: 16000 if reads_residues(wildcards) else 4000,
+        runtime=lambda wildcards: 1440 if reads_residues(wildcards) else 240,
+        gpu=lambda wildcards: GPUS if reads_residues(wildcards) else 0,
+        device=CONFIG.compute.device,
     params:
         config=classify_part,
         version=STAGE_VERSIONS["classify"],
     shell:
         '"$AIRRFORMER_PYTHON" -m airrformer classify --config {params.config:q}'
         " --target {wildcards.dataset}/{wildcards.encoder}/{wildcards.pooling}/{wildcards.classifier}"
+        " --device {resources.device} --threads {threads}"
         " --output $(dirname {output.metrics}) > {log} 2>&1 || {{ cat {log} >&2; exit 1; }}"
 
 

@@ -48,7 +48,8 @@ EXAMPLE = CONFIG.report.masked_example
 
 TARGETS = CONFIG.expand_targets()
 EMBEDDINGS = CONFIG.expand_embeddings()
-ENCODERS = list(dict.fromkeys(embedding.encoder for embedding in EMBEDDINGS))
+RESIDUES = CONFIG.expand_residues()  # a classifier has the encoder make them: no features lie there beforehand
+ENCODERS = list(dict.fromkeys(embedding.encoder for embedding in EMBEDDINGS + RESIDUES))
 POOLINGS = list(dict.fromkeys(embedding.pooling for embedding in EMBEDDINGS))
 
 # An encoder is trained here, or has published weights that may be out of reach, or needs no weights at all.
@@ -208,9 +209,16 @@ def classify_part(wildcards):
 
 
 def classify_input(wildcards):
-    """The features that a target reads, its own or those of a stack's members; letters are no file of their own."""
-    embeddings = [e for e in CONFIG.inputs(Target(*wildcards)) if e.encoder in DENSE + COUNTED]
+    """The features that a target reads, its own or those of a stack's members; letters are no file of their own.
+
+    Where it reads residues, the encoder that makes them.
+    """
+    inputs = CONFIG.inputs(Target(*wildcards))
+    embeddings = [e for e in inputs if e.encoder in DENSE + COUNTED and e not in RESIDUES]
+    read = list(dict.fromkeys(e.encoder for e in inputs if e in RESIDUES))
     return {
+        "encoders": [path for encoder in read for path in encoder_files(encoder)],
+        "fold_encoders": [RESULTS.fold_encoders(encoder) for encoder in read if encoder in FOLDED],
         "features": [RESULTS.features(*embedding) for embedding in embeddings],
         "folds": [RESULTS.folds(*embedding[:2]) for embedding in embeddings if embedding.encoder in FOLDED],
         "receptors": RESULTS.receptors(wildcards.dataset),
@@ -254,11 +262,15 @@ def compare_input(wildcards):
     return [folder / "predictions.tsv" for folder in folders]
 
 
-def encoder_files(wildcards):
+def encoder_files(encoder):
     """The file of an encoder that its readers wait for; none for encoders without weights."""
-    if wildcards.encoder in PRETRAINED:
-        return [RESULTS.encoder(wildcards.encoder) / "model.safetensors"]
-    return [RESULTS.encoder_status(wildcards.encoder)] if wildcards.encoder in PUBLISHED else []
+    if encoder in PRETRAINED:
+        return [RESULTS.encoder(encoder) / "model.safetensors"]
+    return [RESULTS.encoder_status(encoder)] if encoder in PUBLISHED else []
+
+
+def reads_residues(wildcards):
+    return any(embedding in RESIDUES for embedding in CONFIG.inputs(Target(*wildcards)))
 
 
 def report_input(wildcards):

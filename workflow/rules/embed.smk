@@ -3,7 +3,7 @@ rule embed:
     input:
         chains=RESULTS.chains("{dataset}"),
         receptors=RESULTS.receptors("{dataset}"),
-        encoder=encoder_files,
+        encoder=lambda wildcards: encoder_files(wildcards.encoder),
     output:
         # nothing dense in the config: a name that nobody asks for
         features=[RESULTS.features("{dataset}", "{encoder}", pooling) for pooling in DENSE_POOLINGS or ["none"]],
@@ -39,7 +39,7 @@ use rule embed as embed_folds with:
     input:
         chains=RESULTS.chains("{dataset}"),
         receptors=RESULTS.receptors("{dataset}"),
-        encoder=encoder_files,
+        encoder=lambda wildcards: encoder_files(wildcards.encoder),
         folds=RESULTS.fold_encoders("{encoder}"),
     output:
         features=[RESULTS.features("{dataset}", "{encoder}", pooling) for pooling in DENSE_POOLINGS or ["none"]],

@@ -27,7 +27,7 @@ rule explain_map:
 # A few positions of one chain: the CPU is enough, also for an encoder that was trained on a GPU.
 rule explain_masked:
     input:
-        encoder_files,
+        lambda wildcards: encoder_files(wildcards.encoder),
     output:
         RESULTS.masked("{encoder}"),
     log:

@@ -4,5 +4,6 @@ from airrformer.classify.baselines import make_baselines
 from airrformer.classify.contest import compare_dataset
 from airrformer.classify.evaluation import classify
 from airrformer.classify.predict import predict
+from airrformer.classify.residue_heads import ResidueHeadClassifier
 
-__all__ = ["classify", "compare_dataset", "make_baselines", "predict"]
+__all__ = ["ResidueHeadClassifier", "classify", "compare_dataset", "make_baselines", "predict"]

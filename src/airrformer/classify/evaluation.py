@@ -125,13 +125,16 @@ def _by_reason(left_out: list[dict]) -> list[tuple[str, str]]:
     return [(", ".join(item["class"] for item in left_out if item["reason"] == reason), reason) for reason in reasons]
 
 
-def classify(config: Config, target: Target, results: Results, output: str | Path) -> dict:
-    """Write metrics.json, predictions.tsv, card.md and model/ of one target into ``output``; return the metrics."""
+def classify(config: Config, target: Target, results: Results, output: str | Path, device: str = "auto") -> dict:
+    """Write metrics.json, predictions.tsv, card.md and model/ of one target into ``output``; return the metrics.
+
+    ``device``: where encoders compute whose residues the classifier reads itself.
+    """
     # Thousands of small products: on a busy machine threads that wait for one another make them a hundred times slower.
     with threadpool_limits(limits=1):
         started = time.monotonic()
         study = open_study(config, target.dataset, results)
-        inputs, task = read_inputs(config, target, results, study.data), task_of(config, target)
+        inputs, task = read_inputs(config, target, results, study.data, device), task_of(config, target)
         metrics, predictions = assess(study, task, inputs, "/".join(target))
         split = study.trials[study.strictest][0].split
         fitted = fit_on_all(task, study.data, split, inputs.whole)

@@ -34,6 +34,7 @@ from airrformer.classify.logistic import logistic_path
 from airrformer.classify.multi_kernel import MultiKernelRidge, MultiKernelSVC, ViewKernel
 from airrformer.classify.neighbors import DistanceNeighborsRegressor
 from airrformer.classify.regression import build_regressor, on_scale
+from airrformer.classify.residue_heads import ResidueHeadClassifier
 from airrformer.classify.residues import ResidueCNN
 from airrformer.classify.vectors import KINDS, Densify
 from airrformer.config.classifiers import (
@@ -43,6 +44,7 @@ from airrformer.config.classifiers import (
     DensityStackClassifier,
     DistanceSvmClassifier,
     GradientBoostingClassifier,
+    HeadClassifier,
     LogisticRegressionClassifier,
     MlpClassifier,
     MultiKernelClassifier,
@@ -213,9 +215,15 @@ def _cnn(settings: CnnClassifier, point: dict, X, seed: int) -> ResidueCNN:
     return ResidueCNN(regions=None, **point, **fixed, n_models=settings.models, random_state=seed)
 
 
-def _one_network(settings: CnnClassifier, point: dict, X, seed: int) -> ResidueCNN:
+def _head(settings: HeadClassifier, point: dict, X, seed: int) -> ResidueHeadClassifier:
+    fixed = settings.model_dump(exclude={"kind", "budget", "models", "epochs"})
+    averaged = {"n_models": settings.models, "max_epochs": settings.epochs, "random_state": seed}
+    return ResidueHeadClassifier(encoder=X.source.name, **fixed, **averaged)
+
+
+def _one_network(estimator: Callable[..., ResidueCNN | ResidueHeadClassifier]) -> Callable:
     # it tells good settings from bad ones about as well as the average of several
-    return _cnn(settings, point, X, seed).set_params(n_models=1)
+    return lambda *given: estimator(*given).set_params(n_models=1)
 
 
 FAMILIES: dict[str, Family] = {
@@ -235,8 +243,12 @@ FAMILIES: dict[str, Family] = {
     "gradient_boosting": _on_vectors("gradient_boosting", ("trees", "leaves"), _boosting),
     "mlp": _on_vectors("mlp", ("alpha+",), _mlp),
     "cnn": Family(
-        lambda settings: _product(settings.grid, ("channels",)), _cnn, _one_by_one(_one_network), reads_letters=True
+        lambda settings: _product(settings.grid, ("channels",)),
+        _cnn,
+        _one_by_one(_one_network(_cnn)),
+        reads_letters=True,
     ),
+    "residue_head": Family(lambda settings: [{}], _head, _one_by_one(_one_network(_head))),
 }
 
 

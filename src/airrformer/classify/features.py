@@ -13,6 +13,7 @@ from scipy import sparse
 
 from airrformer.classify.columns import summary, text_columns
 from airrformer.classify.negatives import label_matrix
+from airrformer.classify.residue_heads import Residues, ResidueSource, residue_table
 from airrformer.config import TRAIN_FOLDS, ColumnsEncoder, Config, Embedding, Negatives, Target
 from airrformer.embed.store import read_features
 from airrformer.errors import UserError
@@ -26,7 +27,7 @@ from airrformer.receptors.tables import read_chains, read_receptors
 logger = logging.getLogger(__name__)
 
 Matrix = np.ndarray | sparse.csr_array
-View = Matrix | pd.DataFrame  # features, or letters
+View = Matrix | pd.DataFrame | Residues  # features, letters, or residues with the encoder that reads them
 
 
 @dataclass(frozen=True)
@@ -132,12 +133,15 @@ class Inputs:
     of_fold: Callable[[str, int, int], View | dict[str, View]]
 
 
-def read_inputs(config: Config, target: Target, results: Results, data: Receptors) -> Inputs:
-    """Raises ``UserError`` when a receptor has no features."""
+def read_inputs(config: Config, target: Target, results: Results, data: Receptors, device: str = "auto") -> Inputs:
+    """Raises ``UserError`` when a receptor has no features. ``device``: of encoders whose residues are read."""
     ids, embeddings = data.ids, config.inputs(target)
 
-    def view(embedding: Embedding, path: Path) -> tuple[View, list[str]]:
+    def view(embedding: Embedding, fold: str | None = None) -> tuple[View, list[str]]:
         encoder = config.encoders[embedding.encoder]
+        if config.read_as(embedding) == "residues":
+            residues = residues_of(config, embedding, results, ids, data.chains, device, fold)
+            return residues, residues.table.columns.tolist()
         if encoder.kind == "letters":
             letters = receptor_letters(ids, data.chains, config.datasets[embedding.dataset].chains)
             return letters, letters.columns.tolist()
@@ -145,23 +149,51 @@ def read_inputs(config: Config, target: Target, results: Results, data: Receptor
             columns = text_columns(data.receptors.to_dict("records"), encoder.columns)
             logger.info("%s, %s", embedding.encoder, summary(columns))
             return columns, encoder.columns
-        return _rows(path, ids)
+        path = results.fold_features(*embedding[:2], fold, embedding.pooling) if fold else None
+        return _rows(path or results.features(*embedding), ids)
 
     def together(views: list[View]) -> View | dict[str, View]:
         return dict(zip(map(view_name, embeddings), views)) if config.reads_several(target) else views[0]
 
-    whole, names = zip(*(view(embedding, results.features(*embedding)) for embedding in embeddings))
+    whole, names = zip(*map(view, embeddings))
     by_fold = [getattr(config.encoders[e.encoder], "corpus", None) == TRAIN_FOLDS for e in embeddings]
 
     def of_fold(split: str, seed: int, fold: int) -> View | dict[str, View]:
         return together(
             [
-                view(e, results.fold_features(*e[:2], fold_name(split, seed, fold), e.pooling))[0] if folded else once
+                view(e, fold_name(split, seed, fold))[0] if folded else once
                 for e, folded, once in zip(embeddings, by_fold, whole)
             ]
         )
 
     return Inputs(together(list(whole)), [name for each in names for name in each], of_fold)
+
+
+def residues_of(
+    config: Config,
+    embedding: Embedding,
+    results: Results,
+    ids: list[str],
+    chains: pd.DataFrame,
+    device: str,
+    fold: str | None = None,
+) -> Residues:
+    """The receptors ``ids`` as a residue head reads them, by an encoder of the config, or by that of one ``fold``.
+
+    The encoder is loaded when it is first needed.
+    """
+    encoder, pooling = config.encoders[embedding.encoder], config.poolings[embedding.pooling]
+
+    def load():
+        from airrformer.embed.encoders import load as load_folder
+        from airrformer.embed.stage import load_encoder
+
+        if fold:
+            return load_folder(results.fold_encoders(embedding.encoder) / fold, None, device)
+        return load_encoder(encoder.kind, results, embedding.encoder, device, "auto")
+
+    table = residue_table(ids, chains, config.datasets[embedding.dataset].chains, pooling.region)
+    return Residues(table, ResidueSource(load, getattr(encoder, "layer", -1), embedding.encoder, device))
 
 
 def view_name(embedding: Embedding) -> str:

@@ -1,5 +1,8 @@
 """A fitted classifier on disk: ``model/`` with estimator.skops, training.parquet and config.json. Never a pickle.
 
+What residue heads have learned stands beside in weights.safetensors: the heads, and of the encoder what was trained. An
+encoder of which all was trained is in there whole; any other is read from its place, and must be the same.
+
 config.json holds all that ``predict`` needs to make the same features from new sequences: the parts of the config, and
 which encoders, by their folders relative to the results and the hashes of their weights. training.parquet holds the
 loops, genes and labels of the training receptors, to tell how like them a new one is.
@@ -12,6 +15,8 @@ import io
 import json
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -33,9 +38,10 @@ from airrformer.classify.models import Fitted
 from airrformer.classify.multi_kernel import MultiKernelSVC
 from airrformer.classify.neighbors import DistanceNeighborsRegressor
 from airrformer.classify.novelty import Kinds, Training
+from airrformer.classify.residue_heads import ResidueHeadClassifier, heads_of
 from airrformer.classify.residues import ResidueCNN
 from airrformer.classify.stacking import Stack
-from airrformer.config import PLAIN_KINDS, Config, Target, load_config
+from airrformer.config import PLAIN_KINDS, Config, StackClassifier, Target, load_config
 from airrformer.core.weights import sha256
 from airrformer.errors import UserError
 from airrformer.paths import Results, replacing, write_json
@@ -57,6 +63,7 @@ TRUSTED_TYPES: tuple[str, ...] = (
     "airrformer.classify.residues.Completed",
     "airrformer.classify.residues.LettersOf",
     "airrformer.classify.neighbors.DistanceNeighborsRegressor",
+    "airrformer.classify.residue_heads.ResidueHeadClassifier",
     "airrformer.classify.residues.LettersOneHot",
     "airrformer.classify.residues.PhysChem",
     "airrformer.classify.residues.ResidueCNN",
@@ -78,7 +85,7 @@ TRUSTED_TYPES: tuple[str, ...] = (
 
 # Of config.json: what predict stands on.
 _CLASSIFIERS = (
-    *(Pipeline, PerClass, Stack, ByDistance, ResidueCNN, MultiKernelSVC),
+    *(Pipeline, PerClass, Stack, ByDistance, ResidueCNN, ResidueHeadClassifier, MultiKernelSVC),
     *(TransformedTargetRegressor, DistanceNeighborsRegressor),
 )
 _KEYS = {
@@ -115,13 +122,22 @@ def save_model(
     inputs: Inputs,
     fitted: Fitted,
 ) -> None:
-    """Write ``estimator.skops``, ``training.parquet`` and ``config.json``; each whole or not at all."""
+    """Write ``estimator.skops``, ``training.parquet`` and ``config.json``; each whole or not at all.
+
+    And ``weights.safetensors``, where the estimator is a residue head or a stack that has one.
+    """
     folder = Path(folder)
-    with replacing(folder / "estimator.skops") as temporary:
+    if heads := heads_of(fitted.estimator):
+        from safetensors.numpy import save_file
+
+        with replacing(folder / "weights.safetensors") as temporary:
+            save_file(_tensors(heads), temporary)
+    with replacing(folder / "estimator.skops") as temporary, _without_weights(heads):
         temporary.write_bytes(_same_bytes(_skops().dumps(fitted.estimator)))
     letters = receptor_letters(data.ids, data.chains, config.datasets[target.dataset].chains)
     kinds = Kinds.of(data.chains, _species_of(config, target, results))
     training = Training.of(data.ids, _label_texts(data), letters, kinds)
+    needed = {read.encoder for read in _leaves(config, target) if not _brings_encoder(config, read)}
     write_table(training.table(), folder / "training.parquet")
     write_json(
         folder / "config.json",
@@ -142,11 +158,57 @@ def save_model(
             "n_receptors": len(data.ids),
             "receptor_ids_sha256": hash_names(data.ids),
             "results": os.path.relpath(results.root, folder),
-            "encoders": [_describe_encoder(config, encoder, results) for encoder in encoders_of(config, target)],
+            "encoders": [
+                _describe_encoder(config, encoder, results, read=encoder in needed)
+                for encoder in encoders_of(config, target)
+            ],
             "versions": {name: version(name) for name in ("scikit-learn", "skops", "numpy")}
             | {"airrformer": __version__},
         },
     )
+
+
+def _tensors(heads: list[ResidueHeadClassifier]) -> dict[str, np.ndarray]:
+    """All weights of all networks, ``<head>.<network>.<name>``."""
+    return {
+        f"{i}.{j}.{name}": np.ascontiguousarray(value)
+        for i, head in enumerate(heads)
+        for j, weights in enumerate(head.weights_)
+        for name, value in weights.items()
+    }
+
+
+@contextmanager
+def _without_weights(heads: list[ResidueHeadClassifier]) -> Iterator[None]:
+    kept = [head.weights_ for head in heads]
+    for head in heads:
+        head.weights_ = [{} for _ in head.weights_]
+    try:
+        yield
+    finally:
+        for head, weights in zip(heads, kept):
+            head.weights_ = weights
+
+
+def _fill_weights(heads: list[ResidueHeadClassifier], path: Path) -> None:
+    from safetensors.numpy import load_file
+
+    for name, value in load_file(path).items():
+        head, network, own = name.split(".", 2)
+        heads[int(head)].weights_[int(network)][own] = value
+
+
+def _leaves(config: Config, target: Target) -> list[Target]:
+    """The classifiers that read features themselves: a target, or the members of its stack."""
+    settings = config.classifiers[target.classifier]
+    if isinstance(settings, StackClassifier):
+        return [leaf for member in settings.members for leaf in _leaves(config, config.source(target, member))]
+    return [Target(*embedding, target.classifier) for embedding in config.inputs(target)]
+
+
+def _brings_encoder(config: Config, target: Target) -> bool:
+    """Whether a saved classifier holds the encoder that it reads by."""
+    return getattr(config.classifiers[target.classifier], "fine_tune", None) == "all"
 
 
 def _same_bytes(saved: bytes) -> bytes:
@@ -231,6 +293,8 @@ def load_model(folder: str | Path) -> Saved:
         if not isinstance(description, dict) or description.get("version") != 3 or not description.keys() >= _KEYS:
             raise ValueError("it was not written by `airrformer classify` of this version")
         estimator = _skops().load(folder / "estimator.skops", trusted=list(TRUSTED_TYPES))
+        if heads := heads_of(estimator):
+            _fill_weights(heads, folder / "weights.safetensors")
         table = pd.read_parquet(folder / "training.parquet")
         # a model saved before kinds were kept warns of none
         training = Training.from_table(table, float(description["usual_edits"]), Kinds(**description.get("kinds", {})))
@@ -294,9 +358,9 @@ def hash_names(names: list[str]) -> str:
     return hashlib.sha256("\n".join(names).encode()).hexdigest()
 
 
-def _describe_encoder(config: Config, encoder: str, results: Results) -> dict:
+def _describe_encoder(config: Config, encoder: str, results: Results, read: bool) -> dict:
     kind = config.encoders[encoder].kind
-    weights = _weights_file(results, encoder) if kind not in PLAIN_KINDS else None
+    weights = _weights_file(results, encoder) if read and kind not in PLAIN_KINDS else None
     return {
         "name": encoder,
         "kind": kind,

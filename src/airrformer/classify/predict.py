@@ -8,7 +8,7 @@ from pathlib import Path
 import pandas as pd
 
 from airrformer.classify.columns import text_columns
-from airrformer.classify.features import View, prepare, view_name
+from airrformer.classify.features import View, prepare, residues_of, view_name
 from airrformer.classify.novelty import nearest_training, taken_for_granted
 from airrformer.classify.persistence import check_encoders, hash_names, load_model
 from airrformer.config import ColumnsEncoder, Config, Dataset, Embedding
@@ -131,6 +131,9 @@ def _view(
         return letters, letters.columns.tolist()
     if isinstance(settings, ColumnsEncoder):
         return _columns(config.datasets[embedding.dataset].groups, settings, parsed), settings.columns
+    if config.read_as(embedding) == "residues":
+        residues = residues_of(config, embedding, results, parsed.receptor_ids, parsed.chains, device)
+        return residues, residues.table.columns.tolist()
     # imported here, so that what only reads letters does not pay for torch
     from airrformer.embed.features import dataset_features
     from airrformer.embed.stage import load_encoder

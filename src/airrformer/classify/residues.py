@@ -15,10 +15,10 @@ from hashlib import blake2b
 import numpy as np
 import pandas as pd
 from scipy import sparse
-from scipy.special import expit
-from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin
+from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from airrformer.classify.networks import AveragedNetworks
 from airrformer.core.alphabet import AMINO_ACIDS
 from airrformer.errors import UserError
 from airrformer.receptors.loops import chains_of, compared_columns
@@ -436,7 +436,7 @@ class Completed(TransformerMixin, BaseEstimator):
         return fill_missing(X, self.columns_, self.donors_)
 
 
-class ResidueCNN(ClassifierMixin, BaseEstimator):
+class ResidueCNN(AveragedNetworks):
     """Convolutions over the residues of the loops, laid side by side, then one hidden layer; averaged over networks.
 
     Parameters
@@ -497,15 +497,7 @@ class ResidueCNN(ClassifierMixin, BaseEstimator):
         self.chains_ = _chains(X, self.chains)
         self.regions_ = _regions_of(X) if self.regions is None else list(self.regions)
         _check_choice("regions", self.regions_, REGIONS)
-        Y = np.asarray(Y)
-        self.multi_ = Y.ndim == 2
-        if self.multi_:
-            self.classes_ = np.arange(Y.shape[1])
-        else:
-            self.classes_, Y = np.unique(Y, return_inverse=True)
-            Y = Y[:, None]
-            if len(self.classes_) != 2:
-                raise UserError(f"two labels were expected, not {len(self.classes_)}: {self.classes_[:5].tolist()}")
+        Y = self._learn_labels(Y)
         self.widths_ = [max(map(len, loops), default=0) for loops in _columns(X, self._parts())]
         self.n_features_in_ = X.shape[1]
         self.donors_ = find_donors(X, self.chains_, self._parts())
@@ -518,21 +510,10 @@ class ResidueCNN(ClassifierMixin, BaseEstimator):
             self.epochs_.append(epochs)
         return self
 
-    def decision_function(self, X: pd.DataFrame) -> np.ndarray:
-        """Log-odds, float64 (m, K), or (m,) after binary labels."""
+    def _logits(self, X: pd.DataFrame) -> np.ndarray:
         check_is_fitted(self, "weights_")
         codes = self._codes(X)
-        logits = np.mean([_predict(self, weights, codes) for weights in self.weights_], axis=0)
-        return logits if self.multi_ else logits[:, 0]
-
-    def predict_proba(self, X: pd.DataFrame) -> np.ndarray:
-        positive = expit(self.decision_function(X))
-        return positive if self.multi_ else np.stack([1 - positive, positive], axis=1)
-
-    def predict(self, X: pd.DataFrame) -> np.ndarray:
-        """0 or 1 for each class, int (m, K), or labels (m,): what is more likely than not."""
-        likely = self.decision_function(X) > 0
-        return likely.astype(int) if self.multi_ else self.classes_[likely.astype(int)]
+        return np.mean([_predict(self, weights, codes) for weights in self.weights_], axis=0)
 
     def _parts(self) -> list[str]:
         return [f"{chain}_{region}" for chain in self.chains_ for region in self.regions_]
@@ -547,14 +528,6 @@ class ResidueCNN(ClassifierMixin, BaseEstimator):
             codes[np.array([loop == "" for loop in loops], dtype=bool)] = UNKNOWN
             windows += [codes, between]
         return np.hstack(windows)
-
-    def _held_out(self, groups: np.ndarray) -> list[np.ndarray]:
-        """bool (n,) for each network: another share of the groups, in an order drawn by the seed."""
-        if groups.max() == 0:  # one group cannot be on both sides
-            groups = np.arange(len(groups))
-        order = np.random.default_rng(self.random_state).permutation(groups.max() + 1)
-        shares = min(max(round(1 / self.validation), 2), len(order))
-        return [order[groups] * shares // len(order) == model % shares for model in range(self.n_models)]
 
 
 def _network(settings: ResidueCNN, length: int, outputs: int):
@@ -579,43 +552,23 @@ def _one_hot(codes):
 def _train(settings: ResidueCNN, codes: np.ndarray, Y: np.ndarray, held: np.ndarray, seed: int):
     """Weights of the best epoch (name -> float32 array) and its number."""
     import torch
-    from torch.nn.functional import binary_cross_entropy_with_logits as log_loss
 
-    def loss_of(logits, target):
-        known = target >= 0
-        return log_loss(logits[known], target[known]) if known.any() else logits.sum() * 0
+    from airrformer.classify.training import train
 
-    inputs, targets = torch.from_numpy(codes), torch.from_numpy(Y.astype(np.float32))
-    train, stop = (torch.from_numpy(np.flatnonzero(rows)) for rows in (~held, held))
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        network = _network(settings, codes.shape[1], Y.shape[1])
-        optimiser = torch.optim.AdamW(
-            network.parameters(), lr=settings.learning_rate, weight_decay=settings.weight_decay
-        )
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
-            optimiser, settings.max_epochs, settings.learning_rate / 10
-        )
-        best, best_loss, best_epoch = {}, np.inf, 0
-        for epoch in range(1, settings.max_epochs + 1):
-            network.train()
-            for rows in train[torch.randperm(len(train))].split(settings.batch_size):
-                optimiser.zero_grad()
-                loss_of(network(_one_hot(inputs[rows])), targets[rows]).backward()
-                optimiser.step()
-            schedule.step()
-            network.eval()
-            with torch.inference_mode():
-                logits = torch.cat([network(_one_hot(inputs[rows])) for rows in stop.split(4096)])
-                loss = float(loss_of(logits, targets[stop]))
-            if loss < best_loss:
-                best = {name: value.numpy().copy() for name, value in network.state_dict().items()}
-                best_loss, best_epoch = loss, epoch
-            elif epoch - best_epoch >= settings.patience:
-                break
-    if not best:
-        raise UserError("the network's loss is no number from the first epoch on: lower learning_rate")
-    return best, best_epoch
+    inputs = torch.from_numpy(codes)
+    network, epoch = train(
+        lambda: _network(settings, codes.shape[1], Y.shape[1]),
+        lambda network: [{"params": list(network.parameters()), "lr": settings.learning_rate}],
+        lambda rows: _one_hot(inputs[rows]),
+        Y,
+        held,
+        batch_size=settings.batch_size,
+        weight_decay=settings.weight_decay,
+        max_epochs=settings.max_epochs,
+        patience=settings.patience,
+        seed=seed,
+    )
+    return {name: value.numpy() for name, value in network.state_dict().items()}, epoch
 
 
 def _predict(settings: ResidueCNN, weights: dict[str, np.ndarray], codes: np.ndarray) -> np.ndarray:

@@ -25,6 +25,7 @@ from airrformer.config.encoders import (
     Pooling,
     PretrainEncoder,
     PublishedEncoder,
+    ResiduesPooling,
     TrainSettings,
 )
 from airrformer.config.evaluation import STRICTEST_FIRST, ClusterSettings, Evaluation
@@ -57,6 +58,7 @@ __all__ = [
     "Pooling",
     "PretrainEncoder",
     "PublishedEncoder",
+    "ResiduesPooling",
     "StackClassifier",
     "Target",
     "TrainSettings",

@@ -274,6 +274,47 @@ class CnnClassifier(Tuned):
     batch_size: Count = Field(128, description="receptors a step")
 
 
+class HeadClassifier(Tuned):
+    """A small network on an encoder's residue vectors, which may train the encoder with it; for `kind: residues`.
+
+    It stops early on a part of the training fold. With `fine_tune` a CPU needs minutes to hours: each fold trains the
+    encoder three times within, for thresholds and calibration, and `models` times at the end.
+    """
+
+    reads = ("residues",)
+    kind: Literal["residue_head"]
+    head: Literal["attention", "light_attention", "cnn"] = Field(
+        "attention",
+        description="weighted means over the residues; the same and a maximum, of convolved ones (Stärk et al. 2021); "
+        "or two convolutions",
+    )
+    fine_tune: Literal["none", "lora", "all"] = Field(
+        "none",
+        description="the encoder stays as it is; changes of low rank are learned (by the package peft); or all of it",
+    )
+    models: Count = Field(3, description="networks that are averaged")
+    hidden: Annotated[int, Field(ge=4, multiple_of=4)] = Field(
+        64, description="channels of the head and units of the layer after it; a multiple of 4"
+    )
+    kernel: Literal[1, 3, 5, 7, 9, 11] = Field(9, description="residues that a convolution looks at")
+    dropout: Share = Field(0.2, description="of residue vectors and units, in training")
+    learning_rate: Positive = Field(0.001, description="of AdamW, at the start, for the head")
+    encoder_learning_rate: Positive | None = Field(
+        None, description="the same for the encoder's last block; null: 0.0005 with lora, 0.00005 with all"
+    )
+    layer_decay: Annotated[float, Field(gt=0, le=1)] = Field(
+        0.8, description="the rate of each block further down is this times that of the one above it"
+    )
+    lora_rank: Count = Field(8, description="rank of the changes that lora learns")
+    weight_decay: Weight = Field(0.01, description="AdamW's")
+    batch_size: Count = Field(64, description="receptors a step")
+    epochs: Count = Field(30, description="rounds through the training receptors at most")
+    patience: Count = Field(5, description="epochs without progress before it stops")
+    validation: Annotated[float, Field(gt=0, le=0.5)] = Field(
+        0.1, description="share of the training receptors that each network holds out to know when to stop"
+    )
+
+
 class RidgeGrid(Strict):
     """`kind: ridge`"""
 
@@ -352,7 +393,7 @@ class StackClassifier(Strict):
     """
 
     tasks: ClassVar[tuple[str, ...]] = (CLASSIFICATION, REGRESSION)
-    reads: ClassVar[tuple[str, ...]] = ("vectors", "letters")
+    reads: ClassVar[tuple[str, ...]] = ("vectors", "letters", "residues")
     kind: Literal["stack"]
     members: Annotated[list[Member], Field(min_length=2)] = Field(description="what is weighed; see below")
     rivals: bool = Field(
@@ -376,6 +417,7 @@ Classifier = Annotated[
     | GradientBoostingClassifier
     | MlpClassifier
     | CnnClassifier
+    | HeadClassifier
     | RidgeRegressor
     | GaussianProcessRegressor
     | MultiKernelClassifier

@@ -15,6 +15,8 @@ from airrformer.config.classifiers import REGRESSION, Classifier, Member, Source
 from airrformer.config.datasets import Dataset
 from airrformer.config.encoders import (
     AS_THEY_ARE,
+    ENCODING,
+    PLAIN_KINDS,
     POOLING_OF,
     RECEPTORS,
     REVERSAL,
@@ -131,6 +133,12 @@ class Config(Strict):
             found |= dict.fromkeys(self.inputs(read) if isinstance(source, Member) else [Embedding(*read[:3])])
         return list(found)
 
+    def read_as(self, embedding: Embedding) -> Literal["letters", "residues", "vectors"]:
+        """What a classifier reads there: no features are made beforehand of letters (and columns) and residues."""
+        if self.encoders[embedding.encoder].kind == "letters":
+            return "letters"
+        return "residues" if self.poolings[embedding.pooling].kind == "residues" else "vectors"
+
     def readers_of(self, column: str, targets: typing.Iterable[Target]) -> list[str]:
         """The encoders of kind columns by which one of the targets reads a column."""
         read = {embedding.encoder for target in targets for embedding in self.inputs(target)}
@@ -168,9 +176,13 @@ class Config(Strict):
                     f"encoder {embedding.encoder!r} with pooling {embedding.pooling!r} cannot read dataset "
                     f"{target.dataset!r}"
                 )
-            kind = "letters" if self.encoders[embedding.encoder].kind == "letters" else "vectors"
+            kind = self.read_as(embedding)
             if kind not in settings.reads:
-                return f"kind {settings.kind} reads no {kind}, and encoder {embedding.encoder!r} makes them"
+                maker = f"pooling {embedding.pooling!r}" if kind == "residues" else f"encoder {embedding.encoder!r}"
+                return f"kind {settings.kind} reads no {kind}, and {maker} makes them"
+            tuned = getattr(settings, "fine_tune", "none")
+            if tuned != "none" and self.encoders[embedding.encoder].kind in PLAIN_KINDS:
+                return f"fine_tune: {tuned} trains weights, and encoder {embedding.encoder!r} has none"
         return next(filter(None, (self._incomparable(target, source) for source in settings.sources)), None)
 
     def _incomparable(self, target: Target, source: Source) -> str | None:
@@ -188,7 +200,7 @@ class Config(Strict):
     @property
     def writers(self) -> list[str]:
         """The encoders that write sequences and so make no features; they are built whatever the targets say."""
-        return [name for name, encoder in self.encoders.items() if getattr(encoder, "objective", "masked") != "masked"]
+        return [name for name, encoder in self.encoders.items() if not getattr(encoder, "encodes", True)]
 
     def _names(self, row: TargetRow, field: str) -> list[str]:
         chosen = getattr(row, field)
@@ -197,7 +209,7 @@ class Config(Strict):
     def expand_embeddings(self) -> list[Embedding]:
         """Every (dataset, encoder, pooling) that some target row or stack asks for and that fits, in config order.
 
-        Letters and columns are no features: nothing is made of them beforehand.
+        Letters, columns and residues are no features: nothing is made of them beforehand.
         """
         embeddings: dict[Embedding, None] = {}
         for row in self.targets:
@@ -206,7 +218,16 @@ class Config(Strict):
                     embeddings[Embedding(*names)] = None
         for target in self.expand_targets():
             embeddings |= dict.fromkeys(self.inputs(target))
-        return [embedding for embedding in embeddings if self.encoders[embedding.encoder].kind not in AS_THEY_ARE]
+        return [
+            embedding
+            for embedding in embeddings
+            if self.encoders[embedding.encoder].kind not in AS_THEY_ARE and self.read_as(embedding) != "residues"
+        ]
+
+    def expand_residues(self) -> list[Embedding]:
+        """What the classifiers that read an encoder's residues themselves read, in config order."""
+        read = dict.fromkeys(embedding for target in self.expand_targets() for embedding in self.inputs(target))
+        return [embedding for embedding in read if self.read_as(embedding) == "residues"]
 
     def expand_targets(self) -> list[Target]:
         """Every target once, in config order: what fits together, and has labels that the classifier can learn."""
@@ -330,6 +351,14 @@ class Config(Strict):
                 lines.append(f"encoders.{name}.corpus: names no dataset; there is {', '.join(self.datasets)}")
             if isinstance(encoder, PretrainEncoder | PublishedEncoder):  # a part may lack the model's size
                 lines += _layer_problems(name, encoder)
+            if getattr(encoder, "supervised", False) and encoder.corpus != TRAIN_FOLDS:
+                judged = {target.dataset for target in self.expand_targets() if target.encoder == name}
+                lines += [
+                    f"encoders.{name}.supervised: it learns the labels of {dataset!r}, on which a target judges it; take "
+                    "`corpus: train_folds`, or other datasets"
+                    for dataset in encoder.corpus
+                    if dataset in judged
+                ]
             if name in self.writers:
                 continue
             own = POOLING_OF.get(encoder.kind)
@@ -409,8 +438,15 @@ def _objective_problems(name: str, encoder: PretrainEncoder) -> list[str]:
         )
     if encoder.objective == "causal" and encoder.corpus == TRAIN_FOLDS:
         lines.append(f"encoders.{name}.corpus: train_folds is for encoders that make features (objective: masked)")
-    if encoder.objective != "causal" and encoder.sequence != "chain":
-        lines.append(f"encoders.{name}.sequence: {encoder.sequence} is for objective causal; leave it out")
+    if encoder.objective == "seq2seq" and encoder.sequence != ["chain"]:
+        lines.append(f"encoders.{name}.sequence: of no use to objective seq2seq; leave it out")
+    if encoder.objective == "causal" and encoder.sequence not in (["chain"], ["junction"]):
+        lines.append(f"encoders.{name}.sequence: a causal model writes chain or junction, one of the two")
+    for option in ("pairs", "tags", "compare"):
+        if getattr(encoder, option) and not encoder.encodes:
+            lines.append(f"encoders.{name}.{option}: is for objectives {', '.join(ENCODING)}; leave it out")
+    if encoder.supervised and encoder.objective not in ("contrastive", "both"):
+        lines.append(f"encoders.{name}.supervised: is for objectives contrastive and both; leave it out")
     if encoder.objective == "seq2seq" and encoder.model.max_length < REVERSAL_TOKENS:
         lines.append(
             f"encoders.{name}.model.max_length: {encoder.model.max_length} is too short for the strings of the "

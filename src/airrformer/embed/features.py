@@ -76,13 +76,13 @@ def _chain_features(
         return {name: counted for name in poolings}
     sequences = rows["sequence_aa"].tolist()
     encoder.check_lengths(rows["receptor_id"].tolist(), sequences)
-    pools = [Pool(pooling.kind, _spans(rows, pooling.region, chain)) for pooling in poolings.values()]
+    pools = [Pool(pooling.kind, region_spans(rows, pooling.region, chain)) for pooling in poolings.values()]
     layer = getattr(settings, "layer", -1)
     columns = [f"{chain}_{i}" for i in range(encoder.width)]
     return {name: (m, columns) for name, m in zip(poolings, encoder.pool(sequences, pools, layer, batch_tokens))}
 
 
-def _spans(rows: pd.DataFrame, region: str | None, chain: str) -> np.ndarray | None:
+def region_spans(rows: pd.DataFrame, region: str | None, chain: str) -> np.ndarray | None:
     """(n, 2) half-open spans of the region; a chain whose region is unknown is pooled whole, and said so."""
     if region is None:
         return None

@@ -32,7 +32,11 @@ def embed_dataset(
     With ``corpus: train_folds`` also those of each fold's encoder, for the classifiers that are tested in that fold.
     """
     settings = config.encoders[encoder]
-    poolings = {name: p for name, p in config.poolings.items() if config.fits(dataset, encoder, name)}
+    poolings = {
+        name: pooling
+        for name, pooling in config.poolings.items()
+        if config.fits(dataset, encoder, name) and pooling.kind != "residues"
+    }
     chains, receptors = read_chains(results.chains(dataset)), read_receptors(results.receptors(dataset))
     ids = receptors["receptor_id"].tolist()
 

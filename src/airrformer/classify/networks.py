@@ -1,0 +1,54 @@
+"""What classifiers made of several networks share: labels, the rows that each holds out, and averaged log-odds."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+
+from airrformer.errors import UserError
+
+
+class AveragedNetworks(ClassifierMixin, BaseEstimator):
+    """``n_models`` networks, their log-odds averaged. A subclass gives ``fit`` and ``_logits``.
+
+    ``validation``: share of the groups that each network holds out to know when to stop.
+    """
+
+    def decision_function(self, X) -> np.ndarray:
+        """Log-odds, float64 (m, K), or (m,) after binary labels."""
+        logits = self._logits(X)
+        return logits if self.multi_ else logits[:, 0]
+
+    def predict_proba(self, X) -> np.ndarray:
+        positive = expit(self.decision_function(X))
+        return positive if self.multi_ else np.stack([1 - positive, positive], axis=1)
+
+    def predict(self, X) -> np.ndarray:
+        """0 or 1 for each class, int (m, K), or labels (m,): what is more likely than not."""
+        likely = self.decision_function(X) > 0
+        return likely.astype(int) if self.multi_ else self.classes_[likely.astype(int)]
+
+    def _logits(self, X) -> np.ndarray:
+        """Log-odds of all networks together, float64 (m, K)."""
+        raise NotImplementedError
+
+    def _learn_labels(self, Y) -> np.ndarray:
+        """Y, (n, K), of what ``fit`` was given. Raises ``UserError`` for labels (n,) that are not two."""
+        Y = np.asarray(Y)
+        self.multi_ = Y.ndim == 2
+        if self.multi_:
+            self.classes_ = np.arange(Y.shape[1])
+            return Y
+        self.classes_, Y = np.unique(Y, return_inverse=True)
+        if len(self.classes_) != 2:
+            raise UserError(f"two labels were expected, not {len(self.classes_)}: {self.classes_[:5].tolist()}")
+        return Y[:, None]
+
+    def _held_out(self, groups: np.ndarray) -> list[np.ndarray]:
+        """bool (n,) for each network: another share of the groups, int (n,), in an order drawn by the seed."""
+        if groups.max() == 0:  # one group cannot be on both sides
+            groups = np.arange(len(groups))
+        order = np.random.default_rng(self.random_state).permutation(groups.max() + 1)
+        shares = min(max(round(1 / self.validation), 2), len(order))
+        return [order[groups] * shares // len(order) == model % shares for model in range(self.n_models)]
