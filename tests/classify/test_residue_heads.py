@@ -14,10 +14,11 @@ from sklearn.metrics import roc_auc_score
 
 import airrformer as af
 from airrformer.classify import ResidueHeadClassifier, classify, predict
-from airrformer.classify.heads import changed, depth, learning_rates, trainable
+from airrformer.classify.features import read_inputs, read_labelled
+from airrformer.classify.heads import changed, changes, depth, learning_rates, trainable
 from airrformer.classify.judging import inner_folds
 from airrformer.classify.models import Task, fit, take
-from airrformer.classify.residue_heads import Residues, ResidueSource, residue_table, similar_groups
+from airrformer.classify.residue_heads import Residues, ResidueSource, bounds, residue_table, similar_groups
 from airrformer.config import Target, load_config
 from airrformer.core.config import ModelConfig
 from airrformer.core.transformer import Transformer, initialise
@@ -152,8 +153,6 @@ def test_a_merged_adapter_is_the_adapted_encoder(folder):
         for name, parameter in encoder.named_parameters():
             if "lora_B" in name:  # zero at the start
                 parameter.normal_(std=0.1, generator=torch.Generator().manual_seed(len(name)))
-    from airrformer.classify.heads import changes
-
     tokens = torch.tensor([[0, 5, 6, 7, 8, 2]])
     merged = changed(tiny(folder), changes(encoder))
     torch.testing.assert_close(merged(tokens), encoder.eval()(tokens), atol=1e-5, rtol=0)
@@ -228,6 +227,8 @@ def test_parameters_and_labels_as_scikit_learn_knows_them(folder, study):
     assert named.predict_proba([]).shape == (0, 2)
     again = clone(model).fit(X, np.where(y, "binder", "other"))
     np.testing.assert_array_equal(named.predict_proba(X_new), again.predict_proba(X_new))
+    named.set_params(encoder="blosum62").fit(X, y)
+    assert named.width_ == 20 and named.predict_proba(X_new).shape == (300, 2)
     with pytest.raises(UserError, match="two labels were expected, not 1"):
         clone(model).fit(X, np.ones(len(X)))
     with pytest.raises(UserError, match="head 'mean' is unknown: use one of attention, light_attention, cnn"):
@@ -355,6 +356,28 @@ def test_spans_come_from_the_chains(toy):
     expected = [[sequences[i], f"3:{len(sequences[i]) - 3}"] for i in (1, 0)]
     assert table.values.tolist() == [*expected, ["", ""]] and table.columns.tolist() == ["TRB_sequence", "TRB_span"]
     assert residue_table(["r000"], chains, ["TRB"], None)["TRB_span"].tolist() == [f"0:{len(sequences[0])}"]
+
+
+def test_each_fold_is_read_by_its_own_encoder(toy):
+    results, _, _ = toy
+    tiny = CONFIG["encoders"]["tiny"] | {"corpus": "train_folds"}
+    config = load_config(CONFIG | {"encoders": {"tiny": tiny}, "classifiers": {"head": CONFIG["classifiers"]["head"]}})
+    other = Transformer(load(results.encoder("tiny")).model.config)
+    initialise(other, torch.Generator().manual_seed(1))
+    save(other, results.fold_encoders("tiny") / "random_1_0")
+    inputs = read_inputs(
+        config, Target("toy", "tiny", "cdr3", "head"), results, read_labelled(config, "toy", results), "cpu"
+    )
+    assert inputs.feature_names == ["TRB_sequence", "TRB_span"]
+    whole, fold = inputs.whole, inputs.of_fold("random", 1, 0)
+    assert fold.table.equals(whole.table)
+    chain = [tuple(whole.table.iloc[0])]
+    (ours,), (theirs,) = whole.source.vectors(chain), fold.source.vectors(chain)
+    first, end = bounds(chain[0][1])
+    np.testing.assert_allclose(
+        ours, load(results.encoder("tiny")).embed_residues([chain[0][0]])[0][first:end], atol=1e-6
+    )
+    assert np.abs(ours - theirs).max() > 0.1
 
 
 @pytest.mark.parametrize("classifier", ["head", "lora", "whole", "both"])

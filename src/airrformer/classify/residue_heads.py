@@ -222,6 +222,8 @@ class ResidueHeadClassifier(AveragedNetworks):
         """Train on all rows but those held out for stopping. Raises ``UserError`` for settings that cannot be."""
         self._check()
         Y = self._learn_labels(Y)
+        if not isinstance(X, Residues):
+            self.source_ = ResidueSource(self._load, self.layer, str(self.encoder), self.device)
         X = self._read(X)
         self.n_features_in_ = X.shape[1]
         chains = [str(name).removesuffix("_sequence") for name in X.table if str(name).endswith("_sequence")]
@@ -277,7 +279,7 @@ class ResidueHeadClassifier(AveragedNetworks):
             columns[name.removesuffix("sequence") + "span"] = self._spans(texts)
         if not columns:
             raise UserError(f"a column <chain>_sequence was expected; there are {', '.join(map(str, X.columns))}")
-        if not hasattr(self, "source_"):
+        if not hasattr(self, "source_"):  # it was fitted elsewhere
             self.source_ = ResidueSource(self._load, self.layer, str(self.encoder), self.device)
         return Residues(pd.DataFrame(columns, dtype=object), self.source_)
 
