@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 from airrformer.config import Config, load_config
+from airrformer.pretrain.corpus import Part
 from airrformer.receptors.tables import BOUND_COLUMNS, CHAIN_COLUMNS
 
 FRAMEWORK, JUNCTION_END = (
@@ -31,6 +32,13 @@ def make_chains(n: int, seed: int = 0, prefix: str = "r") -> pd.DataFrame:
         row |= {f"{region}_{end}": at for region, pair in bounds.items() for end, at in zip(("start", "end"), pair)}
         rows.append(row)
     return pd.DataFrame(rows, columns=list(CHAIN_COLUMNS)).astype({column: "Int32" for column in BOUND_COLUMNS})
+
+
+def part_of(chains: pd.DataFrame) -> Part:
+    """Each distinct chain is a receptor."""
+    distinct = chains.drop_duplicates("sequence_aa").assign(dataset="toy").reset_index(drop=True)
+    receptors = np.stack([np.arange(len(distinct)), np.full(len(distinct), -1)], axis=1)
+    return Part(distinct, receptors, receptors[:, 1])
 
 
 @pytest.fixture

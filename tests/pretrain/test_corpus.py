@@ -20,11 +20,11 @@ def test_whole_receptors_are_held_out_and_no_sequence_is_on_both_sides(chains):
     out = held_out(chains["receptor_id"], 0.2, 7)
     assert 3 <= len(out) <= 25
     for _, receptor in paired.groupby("receptor_id"):
-        seen = sequences(receptor) & sequences(corpus.train)
+        seen = sequences(receptor) & sequences(corpus.train.chains)
         if receptor["receptor_id"].iloc[0] in out:
-            assert not seen and sequences(receptor) <= sequences(corpus.validation)
-    assert not sequences(corpus.train) & sequences(corpus.validation)
-    assert sequences(corpus.train) | sequences(corpus.validation) == sequences(paired)
+            assert not seen and sequences(receptor) <= sequences(corpus.validation.chains)
+    assert not sequences(corpus.train.chains) & sequences(corpus.validation.chains)
+    assert sequences(corpus.train.chains) | sequences(corpus.validation.chains) == sequences(paired)
 
 
 def test_a_sequence_of_a_held_out_receptor_never_trains_whoever_else_has_it(chains):
@@ -33,16 +33,16 @@ def test_a_sequence_of_a_held_out_receptor_never_trains_whoever_else_has_it(chai
     others = chains.assign(sequence_aa=chains["sequence_aa"].where(chains["receptor_id"] != "r0", sequence))
     again = make_chains(5, prefix="other").assign(sequence_aa=sequence)
     corpus = build_corpus({"toy": others, "again": again}, 510, 0.2, seed=7)
-    assert sequence not in sequences(corpus.train)
+    assert sequence not in sequences(corpus.train.chains)
 
 
 def test_repeated_sequences_count_once_and_the_order_of_rows_does_not_matter(chains):
     twice = pd.concat([chains, chains.assign(receptor_id="again_" + chains["receptor_id"])], ignore_index=True)
     shuffled = twice.sample(frac=1, random_state=1).reset_index(drop=True)
     first, second = (build_corpus({"toy": table}, 510, 0.1, seed=7) for table in (twice, shuffled))
-    assert first.train["sequence_aa"].is_unique
-    pd.testing.assert_frame_equal(first.train, second.train)
-    pd.testing.assert_frame_equal(first.validation, second.validation)
+    assert first.train.chains["sequence_aa"].is_unique
+    pd.testing.assert_frame_equal(first.train.chains, second.train.chains)
+    pd.testing.assert_frame_equal(first.validation.chains, second.validation.chains)
 
 
 def test_other_receptors_do_not_move_a_receptor():
@@ -55,14 +55,14 @@ def test_excluded_receptors_and_their_sequences_are_nowhere(chains):
     twin = chains.assign(receptor_id="twin_" + chains["receptor_id"])
     corpus = build_corpus({"toy": chains, "twins": twin}, 510, 0.2, seed=7, excluded={"toy": {"r1", "r2"}})
     gone = sequences(chains[chains["receptor_id"].isin(["r1", "r2"])])
-    assert gone and not gone & (sequences(corpus.train) | sequences(corpus.validation))
+    assert gone and not gone & (sequences(corpus.train.chains) | sequences(corpus.validation.chains))
 
 
 def test_chains_with_x_are_read_and_numbered_rows_win(chains):
     unnumbered = chains.head(3).assign(cdr3_start=pd.NA, receptor_id="a")
     with_x = chains.tail(1).assign(sequence_aa="CAXX", receptor_id="x")
     corpus = build_corpus({"toy": pd.concat([unnumbered, chains, with_x])}, 510, 0.2, seed=7)
-    both = pd.concat([corpus.train, corpus.validation])
+    both = pd.concat([corpus.train.chains, corpus.validation.chains])
     assert "CAXX" in sequences(both) and both["cdr3_start"].notna().all()
 
 

@@ -17,9 +17,10 @@ from airrformer.core.transformer import Transformer, initialise
 from airrformer.errors import UserError
 from airrformer.pretrain import causal, pretrain, reversal
 from airrformer.pretrain.objectives import STEP, HiddenResidues, draws
+from airrformer.pretrain.reading import Reader
 from airrformer.pretrain.train import Place, Training, learning_rate, stability, train
 
-from .conftest import make_chains, small_config
+from .conftest import make_chains, part_of, small_config
 
 CPU = Place.choose("cpu", "fp32")
 SETTINGS = TrainSettings(steps=20, batch_tokens=512, learning_rate=3e-3, warmup_steps=3, validate_every=10)
@@ -223,9 +224,11 @@ class Short(reversal.Reversal):
         ({"objective": "seq2seq"}, "objective seq2seq and corpus reversal go together"),
         ({"corpus": "reversal"}, "objective seq2seq and corpus reversal go together"),
         ({"objective": "causal", "corpus": "train_folds"}, "train_folds is for encoders that make features"),
-        ({"sequence": "junction"}, "junction is for objective causal"),
+        ({"objective": "causal", "sequence": "cdrs"}, "a causal model writes chain or junction"),
+        ({"objective": "causal", "pairs": True}, "pairs: is for objectives masked, contrastive, both"),
+        ({"supervised": True}, "supervised: is for objectives contrastive and both"),
     ],
-    ids=["seq2seq-without-reversal", "reversal-without-seq2seq", "causal-folds", "masked-junction"],
+    ids=["seq2seq-without-reversal", "reversal-without-seq2seq", "causal-folds", "cdrs", "pairs", "supervised"],
 )
 def test_an_objective_that_cannot_be_trained_so_is_refused(changes, message):
     with pytest.raises(UserError, match=message):
@@ -258,10 +261,12 @@ def test_stability_counts_spikes_and_rises():
 def test_training_ends_near_what_guessing_costs_before_it_starts():
     """A linear head on small states starts near the cost of a blind guess, in each form."""
     encoded = [alphabet.encode(s) for s in make_chains(8)["junction_aa"]]
+    encoder = ModelConfig(layers=1, width=16, heads=2, feed_forward=32)
+    reader = Reader(part_of(make_chains(8)), encoder, ("junction",))
     for config, objective in (
         (DECODER, causal.NextResidue(encoded, encoded, SETTINGS, 1)),
         (BOTH, reversal.Reversal(SETTINGS, 1)),
-        (ModelConfig(layers=1, width=16, heads=2, feed_forward=32), HiddenResidues(encoded, encoded, SETTINGS, 1)),
+        (encoder, HiddenResidues(reader, reader, SETTINGS, 1)),
     ):
         model = small(config)
         loss = objective.loss(model, objective.validation_batches()[0])

@@ -43,7 +43,10 @@ def test_the_folder_holds_all_that_the_other_stages_read(config, chains, tmp_pat
     metrics = json.loads((tmp_path / "tiny" / "metrics.json").read_text())
     assert metrics["corpus"] == ["toy"] and metrics["precision"] == "fp32" and metrics["steps"] == 12
     assert metrics["n_train"] + metrics["n_validation"] == chains["sequence_aa"].nunique()
-    assert set(metrics["regions"]) == {"framework", "cdr3"} and metrics["regions"]["cdr3"]["n"] > 0
+    found = metrics["regions"]
+    assert set(found) == {"framework", "cdr1_cdr2", "cdr3", "cdr3_germline", "cdr3_junction"}
+    assert found["cdr3"]["n"] == found["cdr3_germline"]["n"] + found["cdr3_junction"]["n"] > 0
+    assert metrics["regions_by_locus"]["TRB"] == found  # there is no other
     model = load_own(tmp_path / "tiny")
     assert sum(p.numel() for p in model.parameters()) == metrics["parameters"]
     status = json.loads((tmp_path / "tiny" / "status.json").read_text())
@@ -66,7 +69,7 @@ def test_golden_output(config, chains, tmp_path):
     history = pd.read_csv(tmp_path / "tiny" / "history.tsv", sep="\t")
     # bits differ between machines, losses hardly: enough to notice another order of draws, schedule or loss
     assert history["validation_loss"].tolist() == pytest.approx(GOLDEN, abs=5e-3)
-    assert STAGE_VERSIONS["pretrain"] == 3
+    assert STAGE_VERSIONS["pretrain"] == 4
 
 
 @pytest.mark.slow

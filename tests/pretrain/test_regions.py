@@ -17,7 +17,9 @@ def certain(chains: pd.DataFrame) -> list[np.ndarray]:
 
 
 def one_chain(sequence: str, locus: str = "TRB", **bounds: tuple[int, int]) -> pd.DataFrame:
-    row = {"sequence_aa": sequence, "locus": locus} | dict.fromkeys(BOUND_COLUMNS, pd.NA)
+    row = {"sequence_aa": sequence, "locus": locus, "v_call": None, "j_call": None} | dict.fromkeys(
+        BOUND_COLUMNS, pd.NA
+    )
     row |= {f"{region}_{end}": at for region, pair in bounds.items() for end, at in zip(("start", "end"), pair)}
     return pd.DataFrame([row]).astype({column: "Int32" for column in BOUND_COLUMNS})
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -7,25 +8,25 @@ import pytest
 import torch
 
 from airrformer.config import TrainSettings
-from airrformer.core import alphabet
 from airrformer.core.config import ModelConfig
 from airrformer.errors import UserError
-from airrformer.pretrain.objectives import HiddenResidues, draws, epoch_rows
+from airrformer.pretrain.objectives import HiddenResidues
+from airrformer.pretrain.reading import Reader
 from airrformer.pretrain.regions import guess_hidden
 from airrformer.pretrain.train import Place, Training, learning_rate, train
 
-from .conftest import make_chains
+from .conftest import make_chains, part_of
 
 MODEL = ModelConfig(layers=1, width=16, heads=2, feed_forward=32, dropout=0.1)
 SETTINGS = TrainSettings(steps=10, batch_tokens=1024, learning_rate=3e-3, warmup_steps=3, validate_every=3, patience=9)
 CPU = Place.choose("cpu", "fp32")
-TRAIN = [alphabet.encode(sequence) for sequence in make_chains(40)["sequence_aa"]]
-VALIDATION = [alphabet.encode(sequence) for sequence in make_chains(8, seed=1)["sequence_aa"]]
+
+TRAIN, VALIDATION = Reader(part_of(make_chains(40)), MODEL), Reader(part_of(make_chains(8, seed=1)), MODEL)
 
 
-def trained(settings: TrainSettings = SETTINGS, place: Place = CPU, seed: int = 7, sequences=TRAIN) -> Training:
+def trained(settings: TrainSettings = SETTINGS, place: Place = CPU, seed: int = 7) -> Training:
     training = Training.start(MODEL, settings, seed, place)
-    train(training, settings, HiddenResidues(sequences, VALIDATION, settings, seed), seed, place)
+    train(training, settings, HiddenResidues(TRAIN, VALIDATION, settings, seed), seed, place)
     return training
 
 
@@ -49,7 +50,7 @@ def test_a_training_goes_on_from_its_state_as_if_never_stopped():
     whole = trained()
     part = Training.start(MODEL, SETTINGS, 7, CPU)
     with pytest.raises(KeyboardInterrupt):
-        train(part, SETTINGS, HiddenResidues(Interrupted(TRAIN, after=50), VALIDATION, SETTINGS, 7), 7, CPU)
+        train(part, SETTINGS, Interrupted(TRAIN, VALIDATION, SETTINGS, 7), 7, CPU)
     assert 0 < part.step < SETTINGS.steps
     state = part.state_dict()
     resumed = Training.start(MODEL, SETTINGS, 99, CPU)
@@ -59,18 +60,12 @@ def test_a_training_goes_on_from_its_state_as_if_never_stopped():
     assert torch.equal(weights_of(whole), weights_of(resumed))
 
 
-class Interrupted(list):
-    """Sequences whose reader is interrupted, as by Ctrl-C, after so many were read one by one."""
+class Interrupted(HiddenResidues):
+    """Interrupted, as by Ctrl-C, before the sixth batch."""
 
-    def __init__(self, sequences, after: int) -> None:
-        super().__init__(sequences)
-        self.left = after
-
-    def __getitem__(self, index):
-        self.left -= 1
-        if self.left < 0:
-            raise KeyboardInterrupt
-        return super().__getitem__(index)
+    def train_batches(self, first):
+        yield from itertools.islice(super().train_batches(first), 5)
+        raise KeyboardInterrupt
 
 
 def test_it_learns_and_history_says_so():
@@ -110,20 +105,34 @@ def test_the_last_weights_are_averaged_where_the_settings_say_so():
     torch.testing.assert_close(weights_of(training), (seen[1] + seen[2]) / 2)
 
 
+def test_the_exponential_average_is_judged_and_kept():
+    """By hand: the weights after each step, averaged as they come; early shares are larger."""
+    settings = SETTINGS.model_copy(update={"steps": 4, "validate_every": 4, "ema": 0.9})
+    after = []
+
+    class Watching(HiddenResidues):
+        def loss(self, model, batch):
+            if model.training:
+                after.append(weights_of(training))
+            return super().loss(model, batch)
+
+    training = Training.start(MODEL, settings, 7, CPU)
+    plain = Training.start(MODEL, settings.model_copy(update={"ema": 0.0}), 7, CPU)
+    train(training, settings, Watching(TRAIN, VALIDATION, settings, 7), 7, CPU)
+    train(plain, settings, HiddenResidues(TRAIN, VALIDATION, settings, 7), 7, CPU)
+    average = after[0]
+    for step, weights in enumerate([*after[1:], weights_of(plain)]):
+        kept = min(0.9, (step + 1) / (step + 10))
+        average = kept * average + (1 - kept) * weights
+    torch.testing.assert_close(weights_of(training), average)
+    assert not torch.allclose(weights_of(training), weights_of(plain))
+
+
 def test_no_decay_on_norms_and_biases():
     training = Training.start(MODEL, SETTINGS, 7, CPU)
     decays = {id(p): group["weight_decay"] for group in training.optimizer.param_groups for p in group["params"]}
     for name, parameter in training.model.named_parameters():
         assert decays[id(parameter)] == (0 if "norm" in name or name.endswith("bias") else SETTINGS.weight_decay), name
-
-
-def test_an_epoch_holds_every_row_once_within_the_budget():
-    sequences = [[0] * n for n in np.random.default_rng(0).integers(90, 140, size=300)]
-    epochs = [epoch_rows(sequences, SETTINGS, draws(7, 1, epoch)) for epoch in (0, 1)]
-    for batches in epochs:
-        assert sorted(row for batch in batches for row in batch) == list(range(300))
-        assert all(len(batch) * max(len(sequences[row]) for row in batch) <= 1024 for batch in batches)
-    assert epochs[0] != epochs[1]
 
 
 def test_bf16_trains_too_and_keeps_fp32_weights():
@@ -155,9 +164,9 @@ def test_torchs_own_generator_is_left_as_it_was():
 def test_guesses_do_not_see_what_they_guess():
     """Two chains that differ in one residue get the same guess there: it was hidden from both."""
     training = trained()
-    one, other = alphabet.encode("CASSIRSSYEQYF"), alphabet.encode("CASSIWSSYEQYF")
+    one, other = "CASSIRSSYEQYF", "CASSIWSSYEQYF"
     settings = SETTINGS.model_copy(update={"mask_fraction": 0.15})
-    (first,), (second,) = (guess_hidden(training.model, [tokens], settings, 7, CPU) for tokens in (one, other))
+    (first,), (second,) = (guess_hidden(training.model, [sequence], settings, 7, CPU) for sequence in (one, other))
     assert first.shape == (13, 20) and first.sum(1) == pytest.approx(np.ones(13), abs=1e-5)
     assert first[5] == pytest.approx(second[5], abs=1e-6)
     assert not np.allclose(first, second, atol=1e-6)

@@ -127,6 +127,11 @@ class Dataset(Strict):
     )
 
     @property
+    def named_species(self) -> str | None:
+        """The species that the config names; None where the genes or a column tell it, receptor by receptor."""
+        return None if self.species == "auto" else self.species
+
+    @property
     def files(self) -> list[str]:
         """The sequence files to open. Raises ``UserError`` where a variable is not set or a pattern finds nothing."""
         return [path for key, text in self._written if key == "sequences" for path in expand(text, key)]

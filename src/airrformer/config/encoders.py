@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, model_validator
 
 from airrformer.config.base import Once, RegionName, Strict
-from airrformer.core.config import ESM2_NAMES, ModelConfig
+from airrformer.core.config import ALPHABET_SIZE, ESM2_NAMES, TAGS, ModelConfig
 
 TRAIN_FOLDS, REVERSAL = "train_folds", "reversal"
 
@@ -66,8 +66,9 @@ class ModelSettings(Strict):
         self.to_model_config()
         return self
 
-    def to_model_config(self, objective: str = "masked") -> ModelConfig:
-        form = {"masked": "encoder", "causal": "decoder", "seq2seq": "encoder-decoder"}[objective]
+    def to_model_config(self, objective: str = "masked", **reads: Any) -> ModelConfig:
+        """``reads``: fields of ``ModelConfig`` that follow from what is read."""
+        form = {"causal": "decoder", "seq2seq": "encoder-decoder"}.get(objective, "encoder")
         # Not tied: 33 letters cost nothing, and starting weights that suit an embedding do not suit an output.
         # After post-norm blocks all is normed already.
         return ModelConfig(
@@ -76,6 +77,7 @@ class ModelSettings(Strict):
             tied=False,
             final_norm=self.norm_place == "pre",
             head="transform" if form == "encoder" else "linear",
+            **reads,
         )
 
 
@@ -95,44 +97,112 @@ class TrainSettings(Strict):
     weight_decay: Annotated[float, Field(ge=0)] = Field(0.01, description="AdamW's")
     clip: Annotated[float, Field(gt=0)] = Field(1.0, description="largest norm of the gradient")
     mask_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(0.15, description="share of residues to guess")
+    span: Annotated[float, Field(ge=1)] = Field(
+        1.0, description="mean number of neighbours that are hidden together; 1: each by itself"
+    )
     cdr3_weight: Annotated[float, Field(gt=0)] = Field(
         1.0, description="how much more readily a CDR3 residue is chosen than another"
     )
+    hidden_tags: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.3,
+        description="how often species and locus are left out in training, where `tags` is on",
+    )
+    temperature: Annotated[float, Field(gt=0)] = Field(
+        0.05, description="contrastive: cosines are divided by it; low: only the nearest other receptors count"
+    )
+    substitute: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0, description="contrastive: share of residues replaced in a view, the likelier the nearer by BLOSUM62"
+    )
+    drop_chain: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.4, description="contrastive: how often a view lacks one chain of a pair"
+    )
+    guess_weight: Annotated[float, Field(gt=0)] = Field(
+        1.0, description="objective both: how much the hidden residues count beside the contrast"
+    )
+    sampling: Literal["all", "cluster"] = Field(
+        "all",
+        description="an epoch has all receptors, or one of each cluster of near copies (CDR3s one edit apart): large "
+        "clones and public receptors then count once",
+    )
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="share of receptors held out")
+    held_out_edits: Annotated[int, Field(ge=0, le=2)] = Field(
+        0, description="a chain whose CDR3 is within so many edits of a held-out one does not train"
+    )
     validate_every: Annotated[int, Field(ge=1)] = Field(100, description="steps between validations")
     patience: Annotated[int, Field(ge=1)] = Field(5, description="validations without progress before it stops")
     average: Annotated[int, Field(ge=1)] = Field(
         1,
         description="1: keep the weights of the lowest validation loss; more: the mean of the last so many validations",
     )
+    ema: Annotated[float, Field(ge=0, lt=1)] = Field(
+        0.0,
+        description="what a step keeps of an exponential average of the weights, which is then kept; 0: none",
+    )
 
 
+Form = Literal["chain", "junction", "cdrs"]
+ENCODING = ("masked", "contrastive", "both")  # objectives that make an encoder
 REVERSAL_TOKENS = 18  # its longest strings, of 16 residues, between start and end
 
 
 class PretrainEncoder(_Encoder):
     """A Transformer trained from scratch in this run: an encoder, or a decoder that writes sequences.
 
-    `objective: masked` makes an encoder, for features. `causal` makes a decoder that writes new sequences like those
-    of its corpus. `seq2seq` makes the original encoder-decoder; its one corpus so far is `reversal`, random strings of
-    8 to 16 residues to write backwards, the task to learn cross-attention by.
+    `objective: masked` makes an encoder, for features. `contrastive` does, too: it learns which two noised views are of
+    one receptor (SCEPTR, Nagano et al. 2024), so that receptors that differ little get vectors that differ little;
+    `both` guesses the hidden residues of these views as well. `causal` makes a decoder that writes new sequences like
+    those of its corpus. `seq2seq` makes the original encoder-decoder; its one corpus so far is `reversal`, random
+    strings of 8 to 16 residues to write backwards, the task to learn cross-attention by.
     """
 
     kind: Literal["pretrain"]
-    objective: Literal["masked", "causal", "seq2seq"] = Field(
-        "masked", description="guess hidden residues, the next residue, or a sequence from another one"
+    objective: Literal["masked", "contrastive", "both", "causal", "seq2seq"] = Field(
+        "masked",
+        description="guess hidden residues, tell noised views apart, both, guess the next residue, or a sequence from "
+        "another one",
     )
     corpus: Annotated[
         Annotated[list[str], Once] | Literal["train_folds", "reversal"], BeforeValidator(_check_corpus)
     ] = Field(
         description="datasets to read, unlabelled; train_folds: one encoder a fold, which never sees its test receptors"
     )
-    sequence: Literal["chain", "junction"] = Field(
-        "chain", description="what a causal model writes: whole chains, or junctions (the CDR3 with both anchors)"
+    sequence: Annotated[
+        Annotated[list[Form], Field(min_length=1), Once], BeforeValidator(lambda v: [v] if isinstance(v, str) else v)
+    ] = Field(
+        ["chain"],
+        description="how a chain is written: whole (chain), its junction (the CDR3 with both anchors), or its three "
+        "CDRs (cdrs); of several an encoder learns all, and makes vectors from the first",
+    )
+    pairs: bool = Field(
+        False, description="read the two chains of a receptor together; each has vectors that know of the other"
+    )
+    tags: bool = Field(False, description="tell the encoder species and locus, where they are known")
+    supervised: bool = Field(
+        False,
+        description="contrastive: receptors of one class belong together. Needs labels, so `corpus: train_folds` or "
+        "datasets on which no classifier of this encoder is judged",
+    )
+    compare: Annotated[list[Literal["antiberty", *ESM2_NAMES]], Once] = Field(  # type: ignore[valid-type]
+        [],
+        description="published encoders that guess the same hidden residues, for the card; left out where their "
+        "weights are not at hand",
     )
     model: ModelSettings = Field(ModelSettings(), description="size and form; see below")
     train: TrainSettings = Field(TrainSettings(), description="how it is trained; see below")
     layer: int = Field(-1, description="layer to embed from: 0 the embedding, 1 the first block; -1 the last")
+
+    @property
+    def encodes(self) -> bool:
+        """Whether it makes vectors; else it writes sequences."""
+        return self.objective in ENCODING
+
+    def to_model_config(self) -> ModelConfig:
+        reads: dict[str, Any] = {}
+        if self.encodes:
+            reads |= {"loops": "cdrs" in self.sequence, "pairs": self.pairs, "tags": self.tags}
+            reads |= {"segments": 2} if self.pairs else {}
+            reads |= {"alphabet_size": ALPHABET_SIZE + len(TAGS)} if self.tags else {}
+        return self.model.to_model_config(self.objective, **reads)
 
 
 class Esm2Encoder(PublishedEncoder):

@@ -15,6 +15,7 @@ from airrformer.config.classifiers import REGRESSION, Classifier, Member, Source
 from airrformer.config.datasets import Dataset
 from airrformer.config.encoders import (
     AS_THEY_ARE,
+    ENCODING,
     PLAIN_KINDS,
     POOLING_OF,
     RECEPTORS,
@@ -199,7 +200,7 @@ class Config(Strict):
     @property
     def writers(self) -> list[str]:
         """The encoders that write sequences and so make no features; they are built whatever the targets say."""
-        return [name for name, encoder in self.encoders.items() if getattr(encoder, "objective", "masked") != "masked"]
+        return [name for name, encoder in self.encoders.items() if not getattr(encoder, "encodes", True)]
 
     def _names(self, row: TargetRow, field: str) -> list[str]:
         chosen = getattr(row, field)
@@ -350,6 +351,14 @@ class Config(Strict):
                 lines.append(f"encoders.{name}.corpus: names no dataset; there is {', '.join(self.datasets)}")
             if isinstance(encoder, PretrainEncoder | PublishedEncoder):  # a part may lack the model's size
                 lines += _layer_problems(name, encoder)
+            if getattr(encoder, "supervised", False) and encoder.corpus != TRAIN_FOLDS:
+                judged = {target.dataset for target in self.expand_targets() if target.encoder == name}
+                lines += [
+                    f"encoders.{name}.supervised: it learns the labels of {dataset!r}, on which a target judges it; "
+                    "take `corpus: train_folds`, or other datasets"
+                    for dataset in encoder.corpus
+                    if dataset in judged
+                ]
             if name in self.writers:
                 continue
             own = POOLING_OF.get(encoder.kind)
@@ -429,8 +438,15 @@ def _objective_problems(name: str, encoder: PretrainEncoder) -> list[str]:
         )
     if encoder.objective == "causal" and encoder.corpus == TRAIN_FOLDS:
         lines.append(f"encoders.{name}.corpus: train_folds is for encoders that make features (objective: masked)")
-    if encoder.objective != "causal" and encoder.sequence != "chain":
-        lines.append(f"encoders.{name}.sequence: {encoder.sequence} is for objective causal; leave it out")
+    if encoder.objective == "seq2seq" and encoder.sequence != ["chain"]:
+        lines.append(f"encoders.{name}.sequence: of no use to objective seq2seq; leave it out")
+    if encoder.objective == "causal" and encoder.sequence not in (["chain"], ["junction"]):
+        lines.append(f"encoders.{name}.sequence: a causal model writes chain or junction, one of the two")
+    for option in ("pairs", "tags", "compare"):
+        if getattr(encoder, option) and not encoder.encodes:
+            lines.append(f"encoders.{name}.{option}: is for objectives {', '.join(ENCODING)}; leave it out")
+    if encoder.supervised and encoder.objective not in ("contrastive", "both"):
+        lines.append(f"encoders.{name}.supervised: is for objectives contrastive and both; leave it out")
     if encoder.objective == "seq2seq" and encoder.model.max_length < REVERSAL_TOKENS:
         lines.append(
             f"encoders.{name}.model.max_length: {encoder.model.max_length} is too short for the strings of the "

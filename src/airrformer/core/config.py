@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 # Of the residues (core/alphabet.py); here so that this module imports nothing.
 ALPHABET_SIZE, CLS, PAD, EOS, SEPARATOR, MASK = 33, 0, 1, 2, 31, 32
+# What may be said of a receptor before its residues (core/writing.py); their ids follow the alphabet's.
+TAGS = ("TRA", "TRB", "TRG", "TRD", "IGH", "IGK", "IGL", "human", "mouse")
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,9 @@ class ModelConfig:
     mask: int = MASK  # the token that token dropout zeroes
     before: tuple[int, ...] = (CLS,)  # tokens that one chain's residues are read between
     after: tuple[int, ...] = (EOS,)
+    tags: bool = False  # species and locus stand before a chain's residues
+    loops: bool = False  # reads a chain also as CDR1|CDR2|CDR3
+    pairs: bool = False  # reads two chains of a receptor together, the second in segment 1
     embedding_scale: bool = False  # times sqrt(width)
     embedding_norm: bool = False
     segments: int = 0
@@ -83,6 +88,10 @@ class ModelConfig:
             raise ValueError("learned positions need max_length: the number of rows of the position table")
         if self.positions == "rotary" and self.rotary_scaling == "ntk" and self.head_size == 2:
             raise ValueError("NTK scaling needs a head width above 2: it changes how the pairs of a head differ")
+        if self.tags and self.alphabet_size < ALPHABET_SIZE + len(TAGS):
+            raise ValueError(f"tags need an alphabet of {ALPHABET_SIZE + len(TAGS)} tokens, not {self.alphabet_size}")
+        if self.pairs and self.segments < 2:
+            raise ValueError(f"pairs need 2 segments, one a chain, not {self.segments}")
         if self.pad >= self.alphabet_size:
             raise ValueError(f"pad {self.pad} is no token of an alphabet of {self.alphabet_size}")
         if self.positions == "rotary" and self.head_size % 2:

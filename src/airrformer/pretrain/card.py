@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from airrformer.config import PretrainEncoder, TrainSettings
 
-_WORDS = {"framework": "framework (FR1 to FR4)", "cdr3": "CDR3 (without its anchors)"}
+_WORDS = {
+    "framework": "framework (FR1 to FR4)",
+    "cdr1_cdr2": "CDR1 and CDR2",
+    "cdr3": "CDR3 (without its anchors)",
+    "cdr3_germline": "CDR3, what follows from the genes",
+    "cdr3_junction": "CDR3, the rest: the junction",
+}
 
 
 def write_card(name: str, settings: PretrainEncoder, metrics: dict) -> str:
     """Markdown from an encoder's settings and ``metrics.json``."""
     model, train = settings.model, settings.train
+    encodes = settings.encodes
     ends = "at the last step" if metrics["steps"] == train.steps else "early, for the validation loss fell no further"
     decay = "along a cosine" if train.schedule == "cosine" else "with 1 / sqrt(step)"
     lines = [
@@ -29,13 +36,13 @@ def write_card(name: str, settings: PretrainEncoder, metrics: dict) -> str:
         f"weights are {_kept(train, metrics)}. It took "
         f"{metrics['seconds']:,.0f} s on {metrics['device']} in {metrics['precision']}.",
         "",
-        f"## How well it {'guesses' if settings.objective == 'masked' else 'writes'}",
+        f"## How well it {'guesses' if encodes else 'writes'}",
         "",
         *_measured(settings, metrics),
         "",
         "## What it is not",
         "",
-        _WARNING[settings.objective],
+        _WARNING["masked" if encodes else settings.objective],
         "",
     ]
     return "\n".join(lines)
@@ -43,6 +50,8 @@ def write_card(name: str, settings: PretrainEncoder, metrics: dict) -> str:
 
 _WHAT = {
     "masked": "A Transformer that guesses hidden residues of receptor chains",
+    "contrastive": "A Transformer that gives receptors that differ little vectors that differ little",
+    "both": "A Transformer that guesses hidden residues, and gives receptors that differ little vectors that do",
     "causal": "A decoder that writes receptor sequences, residue by residue",
     "seq2seq": "An encoder-decoder that writes strings of residues backwards",
 }
@@ -60,14 +69,34 @@ def _saw(settings: PretrainEncoder, metrics: dict) -> list[str]:
         return [
             "- Random strings of 8 to 16 of the twenty residues, new ones in each step, and each of them backwards."
         ]
-    what = "chains" if settings.sequence == "chain" else "junctions (the CDR3 with both anchors)"
+    only_junctions = settings.sequence == ["junction"] and not settings.encodes
+    what = "junctions (the CDR3 with both anchors)" if only_junctions else "chains"
+    paired = f", in {metrics['n_receptors']:,} receptors" if settings.pairs else ""
+    labels = "with their classes" if settings.supervised else "without any label"
+    near = settings.train.held_out_edits
     return [
-        f"- {metrics['n_train']:,} distinct {what} of {_datasets(metrics['corpus'])}, without any label.",
+        f"- {metrics['n_train']:,} distinct {what}{paired} of {_datasets(metrics['corpus'])}, {labels}.",
+        *(
+            [f"- {_written(settings)}"]
+            if settings.encodes and (settings.sequence != ["chain"] or settings.pairs)
+            else []
+        ),
         f"- Not {metrics['n_validation']:,} distinct {what} of held-out receptors "
         f"({settings.train.validation_fraction:.0%} of the receptors, chosen by seed {metrics['seed']}), by which it "
-        "is measured below; but relatives of theirs.",
-        *([_about_test_receptors(settings)] if settings.objective == "masked" else []),
+        "is measured below; "
+        + (f"nor chains whose CDR3 is within {near} edits of theirs." if near else "but relatives of theirs."),
+        *([_about_test_receptors(settings)] if settings.encodes else []),
     ]
+
+
+_FORMS = {"chain": "whole", "junction": "as their junctions", "cdrs": "as CDR1, CDR2 and CDR3"}
+
+
+def _written(settings: PretrainEncoder) -> str:
+    forms = " or ".join(_FORMS[form] for form in settings.sequence)
+    together = ", the two of a receptor together" if settings.pairs else ""
+    told = "; species and locus were told in part" if settings.tags else ""
+    return f"Chains were read {forms}{together}{told}."
 
 
 def _task(settings: PretrainEncoder) -> str:
@@ -75,17 +104,35 @@ def _task(settings: PretrainEncoder) -> str:
     smoothed = (
         f" {train.label_smoothing:.0%} of each target was spread over all letters." if train.label_smoothing else ""
     )
-    if settings.objective == "masked":
-        return (
+    if settings.encodes:
+        hidden = (
             f"In each step {train.mask_fraction:.0%} of the residues were chosen{_weighted(train.cdr3_weight)}, of "
-            "which 80 % were masked, 10 % replaced by a random amino acid and 10 % kept; the loss counts the chosen "
-            f"ones alone.{smoothed}"
+            "which 80 % were masked, 10 % replaced by a random amino acid and 10 % kept"
+        )
+        if settings.objective == "masked":
+            return f"{hidden}; the loss counts the chosen ones alone.{smoothed}"
+        return (
+            f"{hidden}, in two views of each receptor{_noise(settings)}. It learned to tell which two views belong "
+            f"together among those of the batch, by the cosine over {train.temperature:g}"
+            + (f"; and to guess the chosen residues.{smoothed}" if settings.objective == "both" else ".")
         )
     beside = " and the string to turn round" if settings.objective == "seq2seq" else ""
     return f"It guessed each residue, and the end, from those before it{beside}.{smoothed}"
 
 
+def _noise(settings: PretrainEncoder) -> str:
+    train = settings.train
+    more = []
+    if train.substitute:
+        more.append(f"{train.substitute:.0%} of the residues were replaced by ones like them")
+    if settings.pairs and train.drop_chain:
+        more.append(f"{train.drop_chain:.0%} of the views lacked one chain")
+    return f" ({'; '.join(more)})" if more else ""
+
+
 def _kept(train: TrainSettings, metrics: dict) -> str:
+    if train.ema:
+        return f"the exponential average (by {train.ema:g} a step) at step {metrics['best_step']:,}"
     if train.average > 1:
         return f"the mean of those at the last {train.average} validations, one every {train.validate_every} steps"
     return f"those of step {metrics['best_step']:,}, where the validation loss was lowest"
@@ -95,7 +142,9 @@ def _measured(settings: PretrainEncoder, metrics: dict) -> list[str]:
     perplexity = (
         "Perplexity says among how many equally likely letters it seems to choose: 1 is certain, 20 knows nothing. "
     )
-    if settings.objective == "masked":
+    if settings.objective == "contrastive":
+        return [f"Of the held-out receptors {metrics['views_told']:.1%} of the views were told among those of a batch."]
+    if settings.encodes:
         return [
             f"Every residue of the held-out chains was hidden once, {settings.train.mask_fraction:.0%} of a chain at a "
             f"time. {perplexity}Beside it stand two guesses from counts over the same training chains: the letters of "
@@ -104,6 +153,7 @@ def _measured(settings: PretrainEncoder, metrics: dict) -> list[str]:
             "| region | residues | guess | perplexity | guessed right |",
             "| --- | --- | --- | --- | --- |",
             *_table(metrics["regions"]),
+            *_by_locus(metrics),
         ]
     if settings.objective == "causal":
         values, n = metrics["next_residue"], metrics["next_residue"]["n"]
@@ -156,6 +206,26 @@ def _table(regions: dict[str, dict]) -> list[str]:
             perplexity, accuracy = values[f"{prefix}perplexity"], values[f"{prefix}accuracy"]
             rows.append(f"| {_WORDS[group]} | {values['n']:,} | {what} | {perplexity:.2f} | {accuracy:.1%} |")
     return rows
+
+
+def _by_locus(metrics: dict) -> list[str]:
+    """The CDR3s of each locus; where published encoders were compared, beside theirs."""
+    lines = [
+        "",
+        "CDR3s by locus; `germline` are residues that follow from the V and J gene, `junction` the others.",
+        "",
+        "| locus | encoder | CDR3 residues | perplexity | germline | junction |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    found = [("this encoder", metrics["regions_by_locus"]), *metrics["compared"].items()]
+    for name, loci in found:
+        who = name or "this encoder, on those that the published ones read"
+        for locus, groups in loci.items():
+            if groups["cdr3"]["n"]:
+                shown = (groups[group]["perplexity"] for group in ("cdr3", "cdr3_germline", "cdr3_junction"))
+                numbers = " | ".join("" if value is None else f"{value:.2f}" for value in shown)
+                lines.append(f"| {locus} | {who} | {groups['cdr3']['n']:,} | {numbers} |")
+    return lines if len(lines) > 5 else []
 
 
 def _weighted(cdr3_weight: float) -> str:

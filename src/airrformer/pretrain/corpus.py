@@ -1,7 +1,8 @@
-"""What is trained on and what it is judged by: distinct chains, split by whole receptors.
+"""What is trained on and what it is judged by: distinct chains and receptors, split by whole receptors.
 
 A receptor is held out by a hash of its id and the seed, so that neither the order of the input nor other receptors
-move it. A sequence that a held-out receptor has never trains, whoever else has it.
+move it. A sequence that a held-out receptor has never trains, whoever else has it; with ``held_out_edits`` neither
+does a chain whose CDR3 is that near to a held-out one.
 """
 
 from __future__ import annotations
@@ -12,29 +13,43 @@ import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import pandas as pd
-import torch
 
 from airrformer.core import alphabet
 from airrformer.errors import UserError
-from airrformer.receptors.tables import BOUND_COLUMNS
+from airrformer.receptors.distances import linked_pieces, nearest, neighbours, unique
+from airrformer.receptors.tables import BOUND_COLUMNS, CHAIN_LOCI
 
 log = logging.getLogger(__name__)
 
-_COLUMNS = ["sequence_aa", "locus", *BOUND_COLUMNS]
+READ_COLUMNS = ("receptor_id", "sequence_aa", "locus", "v_call", "j_call", "junction_aa", *BOUND_COLUMNS)
+_COLUMNS = ["sequence_aa", "locus", "v_call", "j_call", "dataset", *BOUND_COLUMNS]
 _VALIDATION_CHAINS = 2_000  # enough for a loss to three digits; more would only slow every validation down
+_CHAIN_ORDER = {locus: i for i, loci in enumerate(CHAIN_LOCI.values()) for locus in loci}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Receptors to train on, or to be judged by.
+
+    chains: distinct chains in alphabetical order: ``sequence_aa``, ``locus``, genes, bounds, the ``dataset``.
+    receptors: distinct receptors, int64 (n, 2): the rows of their chains in ``chains``; -1 where there is no second.
+    labels: what each binds, as numbers from 0, -1 where nothing is known, int64 (n,); of several, one.
+    """
+
+    chains: pd.DataFrame
+    receptors: np.ndarray
+    labels: np.ndarray
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """Distinct chains, in alphabetical order, with ``sequence_aa``, ``locus`` and the bounds of their regions.
-
-    ``train`` and ``validation`` share no sequence; ``names`` are the datasets that they come from.
-    """
+    """``train`` and ``validation`` share no sequence; ``names`` are the datasets that they come from."""
 
     names: tuple[str, ...]
-    train: pd.DataFrame
-    validation: pd.DataFrame
+    train: Part
+    validation: Part
 
 
 def build_corpus(
@@ -43,19 +58,21 @@ def build_corpus(
     validation_fraction: float,
     seed: int,
     excluded: Mapping[str, Collection[str]] | None = None,
+    held_out_edits: int = 0,
+    labels: Mapping[str, pd.Series] | None = None,
 ) -> Corpus:
     """The distinct sequences of ``chains`` (a chains table a dataset), split by held-out receptors.
 
     ``excluded`` names receptors of each dataset that must not be seen at all: neither they nor any sequence that is
-    equal to one of theirs is in the corpus. Raises ``UserError`` for a chain above ``max_residues`` and for a corpus
-    too small to hold anything out.
+    equal to one of theirs is in the corpus. ``labels`` gives, for each dataset, a class by receptor_id. Raises
+    ``UserError`` for a chain above ``max_residues`` and for a corpus too small to hold anything out.
     """
     for name, table in chains.items():
         _check_lengths(name, table, max_residues)
     rows = pd.concat(
         [
-            table[["receptor_id", *_COLUMNS]].assign(
-                excluded=table["receptor_id"].isin(list((excluded or {}).get(name, ())))
+            table[[column for column in READ_COLUMNS if column in table]].assign(
+                dataset=name, excluded=table["receptor_id"].isin(list((excluded or {}).get(name, ())))
             )
             for name, table in chains.items()
         ],
@@ -68,16 +85,18 @@ def build_corpus(
 
     in_validation = rows["receptor_id"].isin(held_out(rows["receptor_id"], validation_fraction, seed))
     in_validation |= rows["sequence_aa"].isin(rows.loc[in_validation, "sequence_aa"])
-    if in_validation.all():
+    near = _near_held_out(rows, in_validation, held_out_edits)
+    if near.any():
+        log.info("%s: %d chains have a CDR3 near a held-out one and do not train", where, near.sum())
+    if (in_validation | near).all():
         raise UserError(
             f"{where}: the held-out receptors have every sequence, so that none is left to train on; add other chains"
         )
-    train, validation = _distinct(rows[~in_validation]), _distinct(rows[in_validation])
-    log.info("%s: %d distinct chains to train on, %d of held-out receptors", where, len(train), len(validation))
-    if len(validation) > _VALIDATION_CHAINS:
-        order = validation["sequence_aa"].map(lambda sequence: _hash(sequence, seed))
-        validation = validation.loc[order.nsmallest(_VALIDATION_CHAINS).index.sort_values()].reset_index(drop=True)
-        log.info("validation measures %d of them, drawn by the seed", len(validation))
+    train, validation = (_part(rows[chosen], labels) for chosen in (~in_validation & ~near, in_validation))
+    log.info("%s: %d distinct chains to train on, %d of held-out receptors", where, *map(_size, (train, validation)))
+    if _size(validation) > _VALIDATION_CHAINS:
+        validation = _drawn(validation, seed)
+        log.info("validation measures %d of them, drawn by the seed", _size(validation))
     return Corpus(tuple(chains), train, validation)
 
 
@@ -89,16 +108,89 @@ def held_out(receptor_ids: pd.Series, fraction: float, seed: int) -> set[str]:
     return set(order[: min(max(chosen, 1), len(order) - 1)])
 
 
+def cdr3_of(chains: pd.DataFrame) -> list[str]:
+    """The CDR3 of each chain, without its anchors; "" where it is not known."""
+    starts, ends = (chains[f"cdr3_{end}"].fillna(0).tolist() for end in ("start", "end"))
+    return [sequence[start:end] for sequence, start, end in zip(chains["sequence_aa"], starts, ends)]
+
+
+def clusters(chains: pd.DataFrame, receptors: np.ndarray, edits: int = 1) -> np.ndarray:
+    """Which of ``receptors`` (n, 2) are near copies: int64 (n,), those linked by ``edits`` in V gene and CDR3 together.
+
+    The name of the gene is compared, too: without it most of a large repertoire is one cluster. A chain whose CDR3 is
+    not known is compared as a whole.
+    """
+    parts = zip(chains["v_call"].fillna("").str.partition("*")[0], cdr3_of(chains), chains["sequence_aa"])
+    text = [f"{v_gene}:{cdr3 or sequence}" for v_gene, cdr3, sequence in parts] + [""]  # -1: no chain
+    items, inverse = unique([(text[a], text[b]) for a, b in receptors.tolist()])
+    return linked_pieces(len(items), neighbours(items, edits))[inverse]
+
+
+def _size(part: Part) -> int:
+    return len(part.chains)
+
+
 def _hash(text: str, seed: int) -> float:
     """A number in [0, 1) that depends on the text and the seed alone."""
     digest = hashlib.blake2b(f"{seed}:{text}".encode(), digest_size=6).digest()
     return int.from_bytes(digest, "big") / 2**48
 
 
-def _distinct(rows: pd.DataFrame) -> pd.DataFrame:
+def _near_held_out(rows: pd.DataFrame, in_validation: pd.Series, edits: int) -> pd.Series:
+    """Which rows that are not held out have a CDR3 within ``edits`` of a held-out one of their locus."""
+    near = pd.Series(False, index=rows.index)
+    if not edits:
+        return near
+    cdr3 = pd.Series(cdr3_of(rows), index=rows.index)
+    for _, of_locus in rows.groupby("locus", dropna=False, sort=False):
+        known = of_locus.index[cdr3[of_locus.index] != ""]
+        out = known[in_validation[known]]
+        others = known[~in_validation[known]]
+        if len(out) and len(others):
+            distinct, inverse = unique(cdr3[others].tolist())
+            near[others] = (nearest(distinct, sorted(set(cdr3[out])), edits) <= edits)[inverse]
+    return near
+
+
+def _part(rows: pd.DataFrame, labels: Mapping[str, pd.Series] | None) -> Part:
     # Numbered rows first, so that a sequence keeps its regions if any of its rows has them.
     order = rows.assign(unnumbered=rows["cdr3_start"].isna()).sort_values(["sequence_aa", "unnumbered"], kind="stable")
-    return order.drop_duplicates("sequence_aa")[_COLUMNS].reset_index(drop=True)
+    chains = order.drop_duplicates("sequence_aa").reindex(columns=_COLUMNS).reset_index(drop=True)
+    place = pd.Series(chains.index, index=chains["sequence_aa"])
+
+    rows = rows.assign(chain=place[rows["sequence_aa"]].to_numpy(), order=rows["locus"].map(_CHAIN_ORDER).fillna(9))
+    rows = rows.sort_values(["dataset", "receptor_id", "order"], kind="stable")
+    same = ["dataset", "receptor_id"]
+    rank = rows.groupby(same, sort=False).cumcount()
+    first, second = (rows[rank == i].set_index(same)["chain"] for i in (0, 1))
+    pairs = pd.DataFrame({"a": first, "b": second.reindex(first.index).fillna(-1).astype(np.int64), "label": -1})
+    if labels is not None:
+        named = [labels[dataset].get(receptor) for dataset, receptor in pairs.index]
+        pairs["label"] = pd.factorize(pd.Series(named, dtype=object), sort=True)[0]
+    # the order of the input moves nothing; a receptor that is there twice keeps a label that is known
+    pairs = pairs.sort_values(["a", "b", "label"], ascending=[True, True, False]).drop_duplicates(["a", "b"])
+    return Part(chains, pairs[["a", "b"]].to_numpy(dtype=np.int64), pairs["label"].to_numpy(dtype=np.int64))
+
+
+def _drawn(part: Part, seed: int) -> Part:
+    """Receptors drawn by the seed, as many of each dataset and combination of loci where there are as many."""
+    sequences, places = (
+        np.array([*part.chains[column].fillna(""), ""], dtype=object) for column in ("sequence_aa", "locus")
+    )
+    dataset = part.chains["dataset"].to_numpy(dtype=object)[part.receptors[:, 0]]
+    a, b = part.receptors.T
+    order = pd.Series([_hash(f"{one}\t{two}", seed) for one, two in zip(sequences[a], sequences[b])])
+    groups = order.groupby([dataset, places[a], places[b]])
+    most = _VALIDATION_CHAINS
+    while groups.size().clip(upper=most).sum() * 2 > _VALIDATION_CHAINS and most > 1:
+        most -= max(1, most // 20)
+    receptors = (groups.rank(method="first") <= most).to_numpy()
+    rows = np.unique(part.receptors[receptors])
+    rows = rows[rows >= 0]
+    place = np.full(len(part.chains) + 1, -1)  # the last: of a receptor without a second chain
+    place[rows] = range(len(rows))
+    chains = part.chains.iloc[rows].reset_index(drop=True)
+    return Part(chains, place[part.receptors[receptors]], part.labels[receptors])
 
 
 def _check_lengths(name: str, table: pd.DataFrame, max_residues: int) -> None:
@@ -119,14 +211,3 @@ def encode_all(sequences: pd.Series) -> list[list[int]]:
         return [alphabet.encode(sequence) for sequence in sequences]
     except ValueError as error:
         raise UserError(f"a chain of the corpus cannot be read: {error}; parse the sequences first") from None
-
-
-def masking_weights(chains: pd.DataFrame, cdr3_weight: float) -> list[torch.Tensor]:
-    """For each chain one number a token: ``cdr3_weight`` within the CDR3, 1 elsewhere and where it is unknown."""
-    weights = []
-    for sequence, start, end in zip(chains["sequence_aa"], chains["cdr3_start"], chains["cdr3_end"]):
-        row = torch.ones(len(sequence) + 2)
-        if not (pd.isna(start) or pd.isna(end)):
-            row[1 + start : 1 + end] = cdr3_weight  # after the start token
-        weights.append(row)
-    return weights

@@ -7,6 +7,7 @@ the residue is to be guessed.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -14,10 +15,12 @@ from torch import Tensor
 
 from airrformer.core import alphabet
 from airrformer.core.batching import token_batches
+from airrformer.core.config import ALPHABET_SIZE, TAGS
 
 _MASKED, _RANDOM = 0.8, 0.1  # of the chosen; the rest is kept
+_LONGEST_SPAN = 10
 _AMINO_ACIDS = torch.tensor(alphabet.AMINO_ACID_IDS)
-_IS_AMINO_ACID = torch.zeros(len(alphabet.TOKENS), dtype=torch.bool)
+_IS_AMINO_ACID = torch.zeros(ALPHABET_SIZE + len(TAGS), dtype=torch.bool)
 _IS_AMINO_ACID[_AMINO_ACIDS] = True
 
 
@@ -35,13 +38,18 @@ def padded_batches(encoded: Sequence[list[int]], batch_tokens: int) -> Iterator[
 
 
 def mask_residues(
-    tokens: Tensor, fraction: float, generator: torch.Generator, weights: Tensor | None = None
+    tokens: Tensor,
+    fraction: float,
+    generator: torch.Generator,
+    weights: Tensor | None = None,
+    span: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """Hide ``fraction`` of each row's residues, at least one: (tokens to read, chosen).
 
-    With ``weights`` (B, L), above 0, a residue of twice the weight is chosen about twice as often.
+    With ``weights`` (B, L), above 0, a residue of twice the weight is chosen about twice as often. With ``span`` above
+    1 neighbours are hidden together, so many on average (Joshi et al. 2020).
     """
-    order = _random_order(tokens, generator, weights)
+    order = _random_order(tokens, generator, weights, span)
     count = (_IS_AMINO_ACID[tokens].sum(1, keepdim=True) * fraction).round().clamp(min=1)
     chosen = order < count  # (B, L); residues alone have an order below infinity
     fate = torch.rand(tokens.shape, generator=generator)
@@ -56,12 +64,27 @@ def rounds_of(tokens: Tensor, rounds: int, generator: torch.Generator) -> Tensor
     return torch.where(order.isinf(), -1.0, order % rounds).long()
 
 
-def _random_order(tokens: Tensor, generator: torch.Generator, weights: Tensor | None = None) -> Tensor:
+def _random_order(
+    tokens: Tensor, generator: torch.Generator, weights: Tensor | None = None, span: float = 1.0
+) -> Tensor:
     """The residues of each row in random order, 0, 1, 2 ... (B, L) float; infinity for what is no amino acid."""
     draws = torch.rand(tokens.shape, generator=generator)
     if weights is not None:
         # waiting times at rates of the weights: the first come are a weighted draw without replacement
         draws = -torch.log1p(-draws) / weights
     draws = draws.masked_fill(~_IS_AMINO_ACID[tokens], torch.inf)
-    order = draws.argsort(1).argsort(1).float()
+    if span > 1:
+        draws = _in_spans(draws, span, generator)
+    order = draws.argsort(dim=1, stable=True).argsort(1).float()
     return order.masked_fill(~_IS_AMINO_ACID[tokens], torch.inf)
+
+
+def _in_spans(draws: Tensor, span: float, generator: torch.Generator) -> Tensor:
+    """Each residue comes when the first of the spans that cover it does; their lengths are geometric, mean ``span``."""
+    uniform = torch.rand(draws.shape, generator=generator)
+    more = (torch.log1p(-uniform) / math.log1p(-1 / span)).floor()  # residues after the first, 0 or more
+    found = draws.clone()
+    for step in range(1, min(_LONGEST_SPAN, draws.shape[1])):
+        reaches = draws[:, :-step].masked_fill(more[:, :-step] < step, torch.inf)
+        found[:, step:] = torch.minimum(found[:, step:], reaches)
+    return found

@@ -1,4 +1,4 @@
-"""What is asked of a model in training, and of what batches. Here: the hidden residues of chains.
+"""What is asked of a model in training, and of what batches. Here: the hidden residues of chains, and noised views.
 
 An objective gives ``train_batches`` and ``validation_batches``, tuples of tensors on the CPU, and the ``loss`` of one.
 Every random draw depends on the seed, on what it is for and on the number of the step or epoch alone.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from itertools import count, islice
 from typing import NamedTuple, Protocol
 
@@ -15,12 +16,15 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from airrformer.config import TrainSettings
+from airrformer.core import alphabet
 from airrformer.core.batching import token_batches
+from airrformer.core.config import ALPHABET_SIZE
 from airrformer.core.transformer import Transformer
 from airrformer.pretrain import masking
+from airrformer.pretrain.corpus import clusters
+from airrformer.pretrain.reading import LOOP_CODES, Reader, Tokens, cdr3_weights, endless_batches, mixed_batches
 
 Batch = tuple[Tensor, ...]
 
@@ -35,7 +39,7 @@ def draws(seed: int, purpose: int, number: int = 0) -> torch.Generator:
 
 
 class Loss(NamedTuple):
-    """Mean cross-entropy of what was to be guessed, in nats; how much of it was guessed right; how much it was."""
+    """The mean loss of what was to be guessed, in nats; how much of it was guessed right; how much it was."""
 
     mean: Tensor
     right: Tensor
@@ -60,57 +64,190 @@ def cross_entropy(model: Transformer, hidden: Tensor, targets: Tensor, smoothing
     return Loss(mean, (logits.argmax(-1) == targets).sum(), len(targets))
 
 
+# ----------------------------------------------------------------------------------------------------- of encoders
+
+
 @dataclass
-class HiddenResidues:
-    """Guess hidden residues from all others (Devlin et al. 2019).
+class _OfReceptors:
+    """What the objectives of encoders share: receptors from ``train`` and ``validation``, in batches of tokens."""
 
-    ``train`` and ``validation`` are encoded sequences; ``weights``, one number a token of each training sequence, says
-    how readily it is hidden in training.
-    """
-
-    train: Sequence[list[int]]
-    validation: Sequence[list[int]]
+    train: Reader
+    validation: Reader
     settings: TrainSettings
     seed: int
-    weights: Sequence[Tensor] | None = None
 
     def train_batches(self, first: int) -> Iterator[Batch]:
-        for step, rows in enumerate(endless_rows(self.train, self.settings, self.seed, first), start=first):
-            tokens = masking.pad([self.train[row] for row in rows])
-            weights = pad_sequence([self.weights[row] for row in rows], True, 1.0) if self.weights else None
-            yield self._hide(tokens, draws(self.seed, STEP, step), weights)
+        batches = endless_batches(
+            self.train, self.settings.batch_tokens, lambda epoch: draws(self.seed, EPOCH, epoch), first, self._groups
+        )
+        for step, tokens in enumerate(batches, start=first):
+            generator = draws(self.seed, STEP, step)
+            weights = cdr3_weights(tokens.regions, self.settings.cdr3_weight) if self._weighted else None
+            tokens = _untagged(tokens, self.settings.hidden_tags, generator)
+            yield self._asked(self.train, tokens, generator, weights)
 
     def validation_batches(self) -> list[Batch]:
         generator = draws(self.seed, VALIDATION)
+        forms = self.validation.drawn_forms(generator)
+        lengths = self.validation.lengths[forms, np.arange(len(self.validation))]
         return [
-            self._hide(tokens, generator)
-            for _, tokens in masking.padded_batches(self.validation, self.settings.batch_tokens)
+            self._asked(self.validation, self.validation.batch(rows, forms), generator, None)
+            for rows in token_batches(lengths.tolist(), self.settings.batch_tokens)
         ]
 
-    def loss(self, model: Transformer, batch: Batch) -> Loss:
-        hidden_tokens, chosen, targets = batch
-        # (B, L, D) -> (chosen, D): the head runs where there is something to guess, nowhere else
-        return cross_entropy(model, model(hidden_tokens)[chosen], targets, self.settings.label_smoothing)
+    def _asked(self, reader: Reader, tokens: Tokens, generator: torch.Generator, weights: Tensor | None) -> Batch:
+        """What is asked of a batch of ``reader``; ``weights`` (B, L) say how readily a residue is hidden."""
+        raise NotImplementedError
 
-    def _hide(self, tokens: Tensor, generator: torch.Generator, weights: Tensor | None = None) -> Batch:
-        hidden, chosen = masking.mask_residues(tokens, self.settings.mask_fraction, generator, weights)
-        return hidden, chosen, tokens[chosen]
+    @property
+    def _weighted(self) -> bool:
+        return self.settings.cdr3_weight != 1
+
+    @cached_property
+    def _groups(self) -> np.ndarray | None:
+        """Receptors of which an epoch has one."""
+        if self.settings.sampling == "all":
+            return None
+        return clusters(self.train.part.chains, self.train.members)
+
+
+class HiddenResidues(_OfReceptors):
+    """Guess hidden residues from all others (Devlin et al. 2019)."""
+
+    def _asked(self, reader: Reader, tokens: Tokens, generator: torch.Generator, weights: Tensor | None) -> Batch:
+        settings = self.settings
+        hidden, chosen = masking.mask_residues(tokens.ids, settings.mask_fraction, generator, weights, settings.span)
+        return hidden, tokens.segments, chosen, tokens.ids[chosen]
+
+    def loss(self, model: Transformer, batch: Batch) -> Loss:
+        tokens, segments, chosen, targets = batch
+        # (B, L, D) -> (chosen, D): the head runs where there is something to guess, nowhere else
+        return cross_entropy(model, states(model, tokens, segments)[chosen], targets, self.settings.label_smoothing)
+
+
+@dataclass
+class NoisedViews(_OfReceptors):
+    """Tell which two noised views are of one receptor, among all of the batch (Chen et al. 2020; SCEPTR, Nagano 2024).
+
+    In a view residues are hidden, others are replaced by ones like them, and one chain of a pair may be missing. Two
+    views are compared by the cosine of ``loop_vectors``. ``guess``: how much the hidden residues, which are guessed,
+    too, count beside that; 0: they are not. ``supervised``: two receptors of one class belong together as well (Khosla
+    et al. 2020).
+    """
+
+    guess: float = 0.0
+    supervised: bool = False
+
+    def _asked(self, reader: Reader, tokens: Tokens, generator: torch.Generator, weights: Tensor | None) -> Batch:
+        views = []
+        for _ in range(2):
+            ids = _without_a_chain(tokens, self.settings.drop_chain, generator)
+            noised = _replaced(ids, self.settings.substitute, generator)
+            hidden, chosen = masking.mask_residues(
+                noised, self.settings.mask_fraction, generator, weights, self.settings.span
+            )
+            views.append((hidden, chosen & (ids != alphabet.PAD)))
+        hidden, chosen = (torch.cat(parts) for parts in zip(*views))
+        twice = Tokens(*(torch.cat([part, part]) for part in tokens))
+        alike = torch.eye(len(tokens.rows), dtype=torch.bool)
+        if self.supervised:
+            labels = torch.from_numpy(reader.labels)[tokens.rows]
+            alike |= (labels[:, None] == labels) & (labels >= 0)
+        return hidden, twice.segments, chosen, twice.ids[chosen], twice.regions, twice.chains, alike
+
+    def loss(self, model: Transformer, batch: Batch) -> Loss:
+        tokens, segments, chosen, targets, regions, chains, alike = batch
+        found = states(model, tokens, segments)
+        chains = chains.masked_fill(tokens == alphabet.PAD, -1)
+        one, other = F.normalize(loop_vectors(found, regions, chains), dim=1).chunk(2)
+        cosines = one @ other.T / self.settings.temperature  # (n, n)
+        mean = (_contrast(cosines, alike) + _contrast(cosines.T, alike)) / 2
+        right = alike.gather(1, cosines.argmax(1, keepdim=True)).sum()
+        if self.guess:
+            mean = mean + self.guess * cross_entropy(model, found[chosen], targets, self.settings.label_smoothing).mean
+        return Loss(mean, right, len(one))
+
+
+def _contrast(cosines: Tensor, alike: Tensor) -> Tensor:
+    """Mean over the rows and over what is alike in each of -log softmax; with one in each row the cross-entropy."""
+    shares = alike / alike.sum(1, keepdim=True)
+    return -(cosines.log_softmax(1) * shares).sum(1).mean()
+
+
+def loop_vectors(states: Tensor, regions: Tensor, chains: Tensor) -> Tensor:
+    """The means over CDR1, CDR2 and CDR3 of both chains, each of length 1, side by side: float (B, 6 D).
+
+    ``states`` (B, L, D); ``regions`` and ``chains`` (B, L) say what each token is. A loop that is not there is 0; of a
+    receptor without any known loop the first is the mean over all residues. Loops stand apart, for what they share
+    counts whatever the longest of them says: with few references this finds more than one mean over all (README).
+    """
+    groups = torch.stack([(regions == code) & (chains == chain) for chain in (0, 1) for code in LOOP_CODES], dim=-1)
+    groups[..., 0] |= (chains >= 0) & ~groups.any(dim=(1, 2))[:, None]
+    groups = groups.to(states.dtype)  # (B, L, 6)
+    means = torch.einsum("blg,bld->bgd", groups, states).float() / groups.sum(1).clamp(min=1).unsqueeze(-1)
+    return F.normalize(means, dim=2).flatten(1)
+
+
+def states(model: Transformer, tokens: Tensor, segments: Tensor) -> Tensor:
+    """Last hidden states (B, L, D); segments are for models that have any."""
+    return model(tokens, segments=segments if model.config.segments else None)
+
+
+def _untagged(tokens: Tokens, share: float, generator: torch.Generator) -> Tokens:
+    """``share`` of the tags become ``<unk>``, as they are where nobody knows them."""
+    is_tag = tokens.ids >= ALPHABET_SIZE
+    if not is_tag.any():
+        return tokens
+    hidden = is_tag & (torch.rand(tokens.ids.shape, generator=generator) < share)
+    return tokens._replace(ids=tokens.ids.masked_fill(hidden, alphabet.UNK))
+
+
+def _without_a_chain(tokens: Tokens, share: float, generator: torch.Generator) -> Tensor:
+    """In ``share`` of the pairs the residues of one chain become padding."""
+    draw = torch.rand(len(tokens.ids), 2, generator=generator)
+    paired = (tokens.chains == 1).any(1)
+    dropped = torch.where(paired & (draw[:, 0] < share), (draw[:, 1] < 0.5).long(), -2)
+    return tokens.ids.masked_fill(tokens.chains == dropped[:, None], alphabet.PAD)
+
+
+def _replaced(ids: Tensor, share: float, generator: torch.Generator) -> Tensor:
+    """``share`` of the amino acids become another one, the likelier the more BLOSUM62 takes one for the other."""
+    if not share:
+        return ids
+    letters = _like()
+    new = torch.multinomial(letters[ids.flatten().clamp(max=ALPHABET_SIZE - 1)], 1, generator=generator).view(ids.shape)
+    chosen = (torch.rand(ids.shape, generator=generator) < share) & torch.isin(ids, _AMINO_ACIDS)
+    return torch.where(chosen, _AMINO_ACIDS[new], ids)
+
+
+_AMINO_ACIDS = torch.tensor(alphabet.AMINO_ACID_IDS)
+
+
+@cache
+def _like() -> Tensor:
+    """(alphabet, 20): how likely each amino acid stands for a token; even for what is no amino acid."""
+    from Bio.Align import substitution_matrices
+
+    scores = substitution_matrices.load("BLOSUM62")
+    found = torch.full((ALPHABET_SIZE, 20), 1 / 20)
+    for i, one in zip(alphabet.AMINO_ACID_IDS, alphabet.AMINO_ACIDS):
+        # half bits: 2 ** (score / 2) is how many times likelier than chance
+        found[i] = torch.tensor(
+            [0.0 if one == other else 2 ** (scores[one][other] / 2) for other in alphabet.AMINO_ACIDS]
+        )
+    return found / found.sum(1, keepdim=True)
+
+
+# ------------------------------------------------------------------------------------------- of encoded sequences
 
 
 def endless_rows(encoded: Sequence[list[int]], settings: TrainSettings, seed: int, first: int) -> Iterator[list[int]]:
     """Rows of the training set for each step, epoch after epoch, from step ``first`` on."""
-    steps = (rows for epoch in count() for rows in epoch_rows(encoded, settings, draws(seed, EPOCH, epoch)))
+    steps = (rows for epoch in count() for rows in _epoch_rows(encoded, settings, draws(seed, EPOCH, epoch)))
     return islice(steps, first, None)
 
 
-def epoch_rows(encoded: Sequence[list[int]], settings: TrainSettings, generator: torch.Generator) -> list[list[int]]:
-    """Every row once, in batches of similar lengths in random order.
-
-    Lengths are stretched at random by up to a tenth before they are sorted: batches differ from epoch to epoch and
-    hold chains of several kinds, while little of them is padding.
-    """
-    lengths = torch.tensor([len(row) for row in encoded])
-    order = torch.randperm(len(lengths), generator=generator)
-    stretched = lengths[order] * (1 + 0.1 * torch.rand(len(lengths), generator=generator))
-    batches = token_batches(stretched.ceil().int().tolist(), settings.batch_tokens)
-    return [[int(order[i]) for i in batches[b]] for b in torch.randperm(len(batches), generator=generator).tolist()]
+def _epoch_rows(encoded: Sequence[list[int]], settings: TrainSettings, generator: torch.Generator) -> list[list[int]]:
+    lengths = np.array([len(row) for row in encoded])
+    order = torch.randperm(len(lengths), generator=generator).numpy()
+    return mixed_batches(lengths, order, settings.batch_tokens, generator)

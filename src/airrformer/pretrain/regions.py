@@ -1,4 +1,4 @@
-"""How well hidden residues are guessed, in the framework and in the CDR3, beside two guesses that learn nothing deep.
+"""How well hidden residues are guessed, by region, beside two guesses that learn nothing deep.
 
 The *unigram* knows how frequent each letter is in the region. The *position unigram* knows how frequent it is at this
 offset from the start of this region of this locus. Both count the training chains, each once, and are judged on the
@@ -17,13 +17,23 @@ import torch
 from airrformer.config import TrainSettings
 from airrformer.core.alphabet import AMINO_ACID_IDS, AMINO_ACIDS, MASK
 from airrformer.core.transformer import Transformer
+from airrformer.core.writing import ids_of, write
 from airrformer.pretrain import masking
+from airrformer.pretrain.corpus import encode_all
 from airrformer.pretrain.objectives import MEASURE, draws
 from airrformer.pretrain.train import Place
+from airrformer.receptors.germlines import cdr3_ends
 from airrformer.receptors.tables import REGIONS
 
-# What is reported -> the regions that it holds.
-GROUPS: dict[str, tuple[str, ...]] = {"framework": ("fwr1", "fwr2", "fwr3", "fwr4"), "cdr3": ("cdr3",)}
+# What is reported -> the regions that it holds. The CDR3 stands whole and by where its residues come from: those that
+# are the V or J gene's from the anchors on, and the rest, which a germline cannot tell.
+GROUPS: dict[str, tuple[str, ...]] = {
+    "framework": ("fwr1", "fwr2", "fwr3", "fwr4"),
+    "cdr1_cdr2": ("cdr1", "cdr2"),
+    "cdr3": ("cdr3",),
+    "cdr3_germline": ("cdr3",),
+    "cdr3_junction": ("cdr3",),
+}
 
 _IDS = list(AMINO_ACID_IDS)
 _SMOOTHING = 1.0  # letters added, shared out by the coarser guess
@@ -32,28 +42,69 @@ _CODE[[ord(letter) for letter in AMINO_ACIDS]] = range(len(AMINO_ACIDS))
 
 
 def guess_hidden(
-    model: Transformer, encoded: Sequence[list[int]], settings: TrainSettings, seed: int, place: Place
+    model: Transformer,
+    sequences: Sequence[str],
+    settings: TrainSettings,
+    seed: int,
+    place: Place,
+    loci: Sequence[str | None] = (),
 ) -> list[np.ndarray]:
     """For each sequence the probabilities (residues, 20) of every letter where it was hidden.
 
     Every residue is hidden once, ``mask_fraction`` of them at a time, as ``<mask>`` always. Rows of residues that are
-    none of the twenty are 0.
+    none of the twenty are 0. Which are hidden together depends on the seed and the sequences alone, so that models can
+    be compared; ``loci`` are told to one that knows tags.
     """
     rounds = max(1, round(1 / settings.mask_fraction))
     generator = draws(seed, MEASURE)
-    guesses: list[np.ndarray] = [np.empty(0)] * len(encoded)
+    guesses: list[np.ndarray] = [np.empty(0)] * len(sequences)
+    encoded = encode_all(sequences)
+    around, tags = len(model.config.before) - 1, [*loci] if model.config.tags else []
     model.eval()
     with torch.inference_mode(), place.autocast():
-        for rows, tokens in masking.padded_batches(encoded, settings.batch_tokens):
-            turn = masking.rounds_of(tokens, rounds, generator)
-            found = torch.zeros(*tokens.shape, len(_IDS))
+        for rows, plain in masking.padded_batches(encoded, settings.batch_tokens):
+            turn = masking.rounds_of(plain, rounds, generator)[:, 1:]  # without the start; padding is never hidden
+            written = [write([ids_of(sequences[row])], model.config, tags[row : row + 1]) for row in rows]
+            tokens = masking.pad([w.tokens.tolist() for w in written])
+            first = around + 1 + 2 * model.config.tags  # where the residues begin
+            longest = max(len(sequences[row]) for row in rows)
+            found = torch.zeros(len(rows), longest, len(_IDS))
             for i in range(rounds):
-                chosen = turn == i
-                hidden = model(tokens.masked_fill(chosen, MASK).to(place.device))[chosen.to(place.device)]
+                chosen = turn[:, :longest] == i
+                there = torch.zeros_like(tokens, dtype=torch.bool)
+                there[:, first : first + longest] = chosen
+                hidden = model(tokens.masked_fill(there, MASK).to(place.device))[there.to(place.device)]
                 found[chosen] = model.logits(hidden)[:, _IDS].float().softmax(-1).cpu()
             for row, values in zip(rows, found.numpy()):
-                guesses[row] = values[1 : len(encoded[row]) - 1]  # without start and end
+                guesses[row] = values[: len(sequences[row])]
     return guesses
+
+
+def germline_residues(chains: pd.DataFrame) -> list[np.ndarray | None]:
+    """Which residues of each chain's CDR3 are its genes', bool (length,): as far as they agree from either anchor.
+
+    None where neither gene nor CDR3 is known.
+    """
+    found: list[np.ndarray | None] = []
+    starts, ends = (chains[f"cdr3_{end}"].fillna(0).tolist() for end in ("start", "end"))
+    calls = ([call if isinstance(call, str) else None for call in chains[column]] for column in ("v_call", "j_call"))
+    for sequence, start, end, v_call, j_call in zip(chains["sequence_aa"], starts, ends, *calls):
+        v_end, j_start = cdr3_ends(v_call, j_call) if v_call or j_call else ("", "")
+        if not (v_end and j_start) or end <= start:
+            found.append(None)
+            continue
+        cdr3 = sequence[start:end]
+        left = _agreeing(cdr3, v_end)
+        right = min(_agreeing(cdr3[::-1], j_start[::-1]), len(cdr3) - left)
+        from_genes = np.zeros(len(cdr3), dtype=bool)
+        from_genes[:left] = True
+        from_genes[len(cdr3) - right :] = True
+        found.append(from_genes)
+    return found
+
+
+def _agreeing(one: str, other: str) -> int:
+    return next((i for i, (a, b) in enumerate(zip(one, other)) if a != b), min(len(one), len(other)))
 
 
 class Stretch(NamedTuple):
@@ -114,26 +165,49 @@ class Unigrams:
         return _smoothed(counts, region)
 
 
+def by_locus(
+    chains: pd.DataFrame, guesses: Sequence[np.ndarray], unigrams: Unigrams | None = None
+) -> dict[str, dict[str, dict]]:
+    """``measure`` for the chains of each locus alone."""
+    loci = chains["locus"].fillna("unknown").to_numpy(dtype=object)
+    return {
+        locus: measure(
+            chains[loci == locus].reset_index(drop=True),
+            [guesses[row] for row in np.flatnonzero(loci == locus)],
+            unigrams,
+        )
+        for locus in sorted(set(loci))
+    }
+
+
 def _smoothed(counts: np.ndarray, coarser: np.ndarray) -> np.ndarray:
     return (counts + _SMOOTHING * coarser) / (counts.sum(-1, keepdims=True) + _SMOOTHING)
 
 
-def measure(chains: pd.DataFrame, guesses: Sequence[np.ndarray], unigrams: Unigrams) -> dict[str, dict]:
-    """Accuracy and perplexity of each group of regions, of the model and of the two unigrams.
+def measure(chains: pd.DataFrame, guesses: Sequence[np.ndarray], unigrams: Unigrams | None = None) -> dict[str, dict]:
+    """Accuracy and perplexity of each group of regions, of the model and, where they are given, of the two unigrams.
 
     ``guesses`` holds, for each row of ``chains``, the model's probabilities (residues, 20) of each letter where it was
     hidden. Residues other than the twenty are left out. None stands where a group has no residue.
     """
     report = {}
+    from_genes = germline_residues(chains)
     for group, regions in GROUPS.items():
-        scores: dict[str, list[np.ndarray]] = {"": [], "unigram_": [], "position_unigram_": []}
+        scores: dict[str, list[np.ndarray]] = {"": []} | ({"unigram_": [], "position_unigram_": []} if unigrams else {})
         for stretch in stretches(chains, regions):
-            known = np.flatnonzero(stretch.letters >= 0)
+            asked = stretch.letters >= 0
+            if group in ("cdr3_germline", "cdr3_junction"):
+                if (germline := from_genes[stretch.row]) is None:
+                    continue
+                asked &= germline if group == "cdr3_germline" else ~germline
+            known = np.flatnonzero(asked)
             letters = stretch.letters[known]
             model = guesses[stretch.row][stretch.start + known]  # (n, 20)
-            unigram = np.broadcast_to(unigrams.by_group(group), model.shape)
-            place = unigrams.by_place(stretch, group)[known]
-            for name, guess in zip(scores, (model, unigram, place)):
+            beside = ()
+            if unigrams:
+                by_group = np.broadcast_to(unigrams.by_group(group), model.shape)
+                beside = by_group, unigrams.by_place(stretch, group)[known]
+            for name, guess in zip(scores, (model, *beside)):
                 right = guess[np.arange(len(letters)), letters]
                 scores[name].append(np.stack([guess.argmax(1) == letters, np.log(np.maximum(right, 1e-12))]))
         n = sum(part.shape[1] for part in scores[""])

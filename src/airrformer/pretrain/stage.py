@@ -17,12 +17,14 @@ import pandas as pd
 
 from airrformer.config import REVERSAL, TRAIN_FOLDS, Config, PretrainEncoder
 from airrformer.core import weights
+from airrformer.core.transformer import Transformer
 from airrformer.errors import UserError
 from airrformer.paths import Results, fold_name, write_json, write_text
 from airrformer.pretrain import causal, regions, reversal
 from airrformer.pretrain.card import write_card
-from airrformer.pretrain.corpus import Corpus, build_corpus, encode_all, masking_weights
-from airrformer.pretrain.objectives import HiddenResidues, Objective
+from airrformer.pretrain.corpus import READ_COLUMNS, Corpus, build_corpus, encode_all
+from airrformer.pretrain.objectives import HiddenResidues, NoisedViews, Objective
+from airrformer.pretrain.reading import Reader
 from airrformer.pretrain.train import Place, Training, stability, train
 from airrformer.receptors.splits import CannotSplit, assign_folds
 from airrformer.receptors.tables import read_chains, read_receptors, write_table
@@ -38,7 +40,7 @@ def pretrain_encoder(
     datasets = [] if settings.corpus == REVERSAL else settings.corpus
     if datasets == TRAIN_FOLDS:
         datasets = [d for d, dataset in config.datasets.items() if dataset.labels and _fits(dataset, settings)]
-    chains = {dataset: read_chains(results.chains(dataset)) for dataset in datasets}
+    chains = {dataset: read_chains(results.chains(dataset), READ_COLUMNS) for dataset in datasets}
     receptors = {dataset: read_receptors(results.receptors(dataset)) for dataset in datasets}
     pretrain(config, name, chains, output, device, precision, receptors)
 
@@ -69,8 +71,9 @@ def pretrain(
                 raise ValueError("corpus: train_folds needs the receptors tables: they say who is tested in which fold")
             for fold, excluded in folds_and_tested(config, chains, receptors):
                 log.info("fold %s: without its %d test receptors", fold, sum(map(len, excluded.values())))
-                weights.save(_train(config, settings, chains, place, excluded).training.model, folder / "folds" / fold)
-        done = _train(config, settings, chains, place)
+                of_fold = _train(config, settings, chains, place, receptors, excluded)
+                weights.save(of_fold.training.model, folder / "folds" / fold)
+        done = _train(config, settings, chains, place, receptors)
         weights.save(done.training.model, folder)
         write_table(pd.DataFrame(done.training.history), folder / "history.tsv")
         metrics = _metrics(config, settings, done, place)
@@ -82,7 +85,7 @@ def pretrain(
             "status": "ready",
             "kind": settings.kind,
             "objective": settings.objective,
-            "sequence": settings.sequence,
+            "sequence": settings.sequence[0],
             "encoder": name,
             "name": None,
             "weights": (Path(output) / "model.safetensors").as_posix(),
@@ -131,11 +134,12 @@ def _train(
     settings: PretrainEncoder,
     chains: Mapping[str, pd.DataFrame],
     place: Place,
+    receptors: Mapping[str, pd.DataFrame] | None,
     excluded: Mapping[str, set[str]] | None = None,
 ) -> _Done:
     started = time.monotonic()
-    corpus, objective = _objective(config, settings, chains, excluded)
-    model_config = settings.model.to_model_config(settings.objective)
+    corpus, objective = _objective(config, settings, chains, receptors, excluded)
+    model_config = settings.to_model_config()
     training = Training.start(model_config, settings.train, config.seed, place)
     train(training, settings.train, objective, config.seed, place)
     return _Done(training, objective, corpus, round(time.monotonic() - started, 1))
@@ -145,19 +149,78 @@ def _objective(
     config: Config,
     settings: PretrainEncoder,
     chains: Mapping[str, pd.DataFrame],
+    receptors: Mapping[str, pd.DataFrame] | None,
     excluded: Mapping[str, set[str]] | None,
 ) -> tuple[Corpus | None, Objective]:
+    training, seed = settings.train, config.seed
     if settings.objective == "seq2seq":
-        return None, reversal.Reversal(settings.train, config.seed)
-    if settings.sequence == "junction":
+        return None, reversal.Reversal(training, seed)
+    if settings.objective == "causal" and settings.sequence == ["junction"]:
         chains = {name: _junctions(name, table) for name, table in chains.items()}
-    fraction, max_residues = settings.train.validation_fraction, settings.model.max_length - 2
-    corpus = build_corpus(chains, max_residues, fraction, config.seed, excluded)
-    encoded = [encode_all(part["sequence_aa"]) for part in (corpus.train, corpus.validation)]
+    model = settings.to_model_config()
+    around = len(model.before) + len(model.after) + 2 * model.tags
+    labels = None
+    if settings.supervised:
+        labels = {name: _classes(name, table) for name, table in (receptors or {}).items()}
+    corpus = build_corpus(
+        chains,
+        settings.model.max_length - around,
+        training.validation_fraction,
+        seed,
+        excluded,
+        training.held_out_edits,
+        labels,
+    )
     if settings.objective == "causal":
-        return corpus, causal.NextResidue(*encoded, settings.train, config.seed)
-    weights = masking_weights(corpus.train, settings.train.cdr3_weight)
-    return corpus, HiddenResidues(*encoded, settings.train, config.seed, weights)
+        encoded = [encode_all(part.chains["sequence_aa"]) for part in (corpus.train, corpus.validation)]
+        return corpus, causal.NextResidue(*encoded, training, seed)
+    species = {name: config.datasets[name].named_species for name in chains}
+    readers = [
+        Reader(part, model, tuple(settings.sequence), settings.pairs, species)
+        for part in (corpus.train, corpus.validation)
+    ]
+    if settings.objective == "masked":
+        return corpus, HiddenResidues(*readers, training, seed)
+    guess = training.guess_weight if settings.objective == "both" else 0.0
+    return corpus, NoisedViews(*readers, training, seed, guess, settings.supervised)
+
+
+def _classes(name: str, receptors: pd.DataFrame) -> pd.Series:
+    """The first class of each receptor that has any, by receptor_id."""
+    labelled = receptors[receptors["label"].map(lambda label: isinstance(label, list) and len(label) > 0)]
+    if labelled.empty:
+        raise UserError(
+            f"{name}: no receptor has a class, so that `supervised` has nothing to learn from; leave it out"
+        )
+    return labelled.set_index("receptor_id")["label"].str[0]
+
+
+_COMPARED = 100  # chains of each locus: the published encoders are large
+
+
+def _compared(
+    model: Transformer, settings: PretrainEncoder, chains: pd.DataFrame, seed: int, place: Place
+) -> dict[str, dict]:
+    """How well this encoder and published ones guess the same hidden residues, by encoder and locus.
+
+    Of an encoder whose weights are not at hand stands nothing.
+    """
+    if not settings.compare:
+        return {}
+    some = chains.groupby("locus", group_keys=False)[chains.columns].apply(
+        lambda of_locus: of_locus.sample(min(_COMPARED, len(of_locus)), random_state=seed)
+    )
+    sequences, loci = some["sequence_aa"].tolist(), some["locus"].tolist()
+    found = {"": regions.guess_hidden(model, sequences, settings.train, seed, place, loci)}
+    for name in settings.compare:
+        file = weights.find_local(name)
+        if file is None:
+            log.warning("%s: its weights are not on this machine; it is not compared", name)
+            continue
+        published = weights.load_foreign(name, file).to(place.device)
+        found[name] = regions.guess_hidden(published, sequences, settings.train, seed, place)
+    some = some.reset_index(drop=True)
+    return {name: regions.by_locus(some, guesses) for name, guesses in found.items()}
 
 
 def _junctions(name: str, chains: pd.DataFrame) -> pd.DataFrame:
@@ -182,16 +245,25 @@ def _metrics(config: Config, settings: PretrainEncoder, done: _Done, place: Plac
         "seconds": done.seconds,
         "seed": seed,
         "corpus": [REVERSAL] if corpus is None else list(corpus.names),
-        "n_train": None if corpus is None else len(corpus.train),
-        "n_validation": None if corpus is None else len(corpus.validation),
+        "n_train": None if corpus is None else len(corpus.train.chains),
+        "n_validation": None if corpus is None else len(corpus.validation.chains),
+        "n_receptors": None if corpus is None else len(corpus.train.receptors),
         "device": str(place.device),
         "precision": place.precision,
         "stability": stability(training.history),
     }
-    if isinstance(objective, HiddenResidues):
-        guesses = regions.guess_hidden(training.model, objective.validation, settings.train, seed, place)
-        metrics["regions"] = regions.measure(corpus.validation, guesses, regions.Unigrams(corpus.train))
-    elif isinstance(objective, causal.NextResidue):
+    if settings.objective in ("masked", "both"):
+        chains, loci = corpus.validation.chains, corpus.validation.chains["locus"].tolist()
+        guesses = regions.guess_hidden(
+            training.model, chains["sequence_aa"].tolist(), settings.train, seed, place, loci
+        )
+        unigrams = regions.Unigrams(corpus.train.chains)
+        metrics["regions"] = regions.measure(chains, guesses, unigrams)
+        metrics["regions_by_locus"] = regions.by_locus(chains, guesses, unigrams)
+        metrics["compared"] = _compared(training.model, settings, chains, seed, place)
+    elif settings.objective == "contrastive":
+        metrics["views_told"] = training.history[-1]["validation_accuracy"]
+    elif settings.objective == "causal":
         metrics["next_residue"] = causal.measure(
             training.model, objective.train, objective.validation, settings.train, place
         )

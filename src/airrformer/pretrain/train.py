@@ -6,6 +6,7 @@ state of a training is the model, the optimizer and the step, and one machine re
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 import statistics
@@ -58,6 +59,7 @@ class Training:
 
     model: Transformer
     optimizer: torch.optim.AdamW
+    averaged: Transformer | None = None  # its exponential average, where one is kept
     step: int = 0
     best_step: int = 0
     best_loss: float = math.inf
@@ -69,16 +71,26 @@ class Training:
     def start(cls, model_config: ModelConfig, settings: TrainSettings, seed: int, place: Place) -> Training:
         model = untrained(model_config, seed)
         model.to(place.device)
-        return cls(model, _optimizer(model, settings))
+        averaged = copy.deepcopy(model).requires_grad_(False) if settings.ema else None
+        return cls(model, _optimizer(model, settings), averaged)
+
+    @property
+    def judged(self) -> Transformer:
+        """The model that is validated and kept."""
+        return self.model if self.averaged is None else self.averaged
 
     def state_dict(self) -> dict:
         names = ("step", "best_step", "best_loss", "best_weights", "recent_weights", "history")
         own = {name: getattr(self, name) for name in names}
+        if self.averaged is not None:
+            own["averaged"] = self.averaged.state_dict()
         return {**own, "model": self.model.state_dict(), "optimizer": self.optimizer.state_dict()}
 
     def load_state_dict(self, state: dict) -> None:
         state = dict(state)
         self.model.load_state_dict(state.pop("model"))
+        if self.averaged is not None:
+            self.averaged.load_state_dict(state.pop("averaged"))
         self.optimizer.load_state_dict(state.pop("optimizer"))
         for name, value in state.items():
             setattr(self, name, value)
@@ -114,7 +126,7 @@ def train(training: Training, settings: TrainSettings, objective: Objective, see
             training.step += 1
             last = training.step == settings.steps
             if last or training.step % settings.validate_every == 0:
-                loss, accuracy = _validate(model, objective, validation, place)
+                loss, accuracy = _validate(training.judged, objective, validation, place)
                 training.history.append(
                     {
                         "step": training.step,
@@ -177,6 +189,12 @@ def _step(
     norm = nn.utils.clip_grad_norm_(training.model.parameters(), settings.clip)
     training.optimizer.step()
     training.optimizer.zero_grad(set_to_none=True)
+    if training.averaged is not None:
+        # early on the average is of few steps: it would else be the starting weights for long
+        share = 1 - min(settings.ema, (training.step + 1) / (training.step + 10))
+        with torch.no_grad():
+            for average, weight in zip(training.averaged.parameters(), training.model.parameters()):
+                average.lerp_(weight, share)
     return loss.detach(), norm.detach()
 
 
@@ -210,11 +228,11 @@ def _keep(training: Training, settings: TrainSettings) -> None:
             f"lower train.learning_rate (now {settings.learning_rate:g}) or lengthen train.warmup_steps"
         )
     if settings.average > 1:
-        training.recent_weights = [*training.recent_weights, _copy(training.model)][-settings.average :]
+        training.recent_weights = [*training.recent_weights, _copy(training.judged)][-settings.average :]
     if row["validation_loss"] < training.best_loss:
         training.best_loss, training.best_step = row["validation_loss"], training.step
         if settings.average == 1:  # else the mean is taken, and nobody asks for the best
-            training.best_weights = _copy(training.model)
+            training.best_weights = _copy(training.judged)
     log.info(
         "step %d of %d: training loss %.3f, validation loss %.3f, %.1f %% guessed right, %.0f s",
         *(training.step, settings.steps, row["train_loss"], row["validation_loss"]),

@@ -227,6 +227,23 @@ def germline_j_of_junction(junction_aa: str, locus: str, species: str = HUMAN) -
     return found[0] if len({germline.tail for germline in found}) == 1 else None
 
 
+@lru_cache(maxsize=10_000)
+def cdr3_ends(v_call: str | None, j_call: str | None, species: str = HUMAN) -> tuple[str, str]:
+    """What the V gene brings to a CDR3 after C104, and the J gene before F/W118; "" for a gene that is not known.
+
+    >>> cdr3_ends("TRBV6-1", "TRBJ2-7")
+    ('ASSE', 'SYEQY')
+    """
+    v, j = _germline_v(v_call or "", species), _germline_j(j_call or "", species)
+    v_end, j_start = "", ""
+    if isinstance(v, GermlineV):
+        whole, last = _residues(v.allele, species)["V-REGION"], v.sequence[-10:]
+        v_end = whole[whole.index(last) + len(last) :].partition("*")[0]
+    if isinstance(j, GermlineJ):
+        j_start = _j_parts(j.allele, species)[0][:-1].rpartition("*")[2]
+    return v_end, j_start
+
+
 @lru_cache(maxsize=100)
 def _j_ends(locus: str, species: str) -> list[tuple[str, tuple[str, str]]]:
     try:

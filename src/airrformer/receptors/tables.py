@@ -8,6 +8,7 @@ keep the order of the input. Region bounds count residues of ``sequence_aa`` fro
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -75,18 +76,18 @@ def write_receptors(table: pd.DataFrame, path: str | Path) -> None:
         pq.write_table(pa.Table.from_pandas(table, schema=schema, preserve_index=False), temporary)
 
 
-def _read_parquet(path: str | Path) -> pd.DataFrame:
+def _read_parquet(path: str | Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
     try:
-        return pd.read_parquet(path)
+        return pd.read_parquet(path, columns=None if columns is None else list(columns))
     except FileNotFoundError:
         raise UserError(f"{path}: there is no such file; run `airrformer parse`, or give the right --results") from None
     except pa.ArrowInvalid as error:
         raise UserError(f"{path}: not a whole Parquet file ({error}); run `airrformer parse` again") from None
 
 
-def read_chains(path: str | Path) -> pd.DataFrame:
-    """``chains.parquet`` with ``CHAIN_COLUMNS``; bounds and counts are nullable integers."""
-    return with_chain_types(_read_parquet(path))
+def read_chains(path: str | Path, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """``chains.parquet`` with ``CHAIN_COLUMNS``, or some of them; bounds and counts are nullable integers."""
+    return with_chain_types(_read_parquet(path, columns))
 
 
 def with_chain_types(table: pd.DataFrame) -> pd.DataFrame:

@@ -363,8 +363,10 @@ def _citations(config: Config, status: dict[str, dict], studies: list[Study]) ->
          "PNAS 1992; 89: 10915-10919. doi:10.1073/pnas.89.22.10915"),
         (bool({"causal", "seq2seq"} & objectives), "The Transformer: Vaswani A et al. Attention is all you need. "
          "NeurIPS 2017; arXiv:1706.03762"),
-        ("masked" in objectives, "Masked training: Devlin J et al. BERT: pre-training of deep bidirectional "
-         "transformers for language understanding. NAACL 2019; arXiv:1810.04805"),
+        (bool({"contrastive", "both"} & objectives), "Noised views: Nagano Y et al. Contrastive learning of T cell "
+         "receptor representations. 2024; arXiv:2406.06397"),
+        (bool({"masked", "both"} & objectives), "Masked training: Devlin J et al. BERT: pre-training of deep "
+         "bidirectional transformers for language understanding. NAACL 2019; arXiv:1810.04805"),
         (any(d.receptor == "TCR" for d in config.datasets.values()), "TCR gene names and germlines: Nagano Y, Chain B. "
          "tidytcells: standardizer for TR/MH nomenclature. Front Immunol 2023; 14: 1276106"),
         (bool(config.datasets), "Numbering: Lefranc MP et al. IMGT unique numbering for immunoglobulin and T cell "

@@ -70,7 +70,7 @@ def trainings(config: Config, results: Results) -> list[dict]:
         kept = (metrics or {}).get("best_step") if encoder.train.average == 1 else None
         panels = []
         if history is not None and len(history):
-            what = "a masked residue" if encoder.objective == "masked" else "a residue"
+            what = "a masked residue" if encoder.encodes else "a residue"
             panels = [
                 figures.history_figure(f"{kind}-{i}", name, history, kept, kind, what) for kind in ("loss", "accuracy")
             ]
