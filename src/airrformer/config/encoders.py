@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from airrformer.config.base import Once, RegionName, Strict
 from airrformer.core.config import ALPHABET_SIZE, ESM2_NAMES, TAGS, ModelConfig
@@ -167,7 +167,8 @@ class PretrainEncoder(_Encoder):
         description="datasets to read, unlabelled; train_folds: one encoder a fold, which never sees its test receptors"
     )
     sequence: Annotated[
-        Annotated[list[Form], Field(min_length=1), Once], BeforeValidator(lambda v: [v] if isinstance(v, str) else v)
+        Annotated[list[Form], Field(min_length=1), Once] | Form,
+        AfterValidator(lambda v: [v] if isinstance(v, str) else v),
     ] = Field(
         ["chain"],
         description="how a chain is written: whole (chain), its junction (the CDR3 with both anchors), or its three "
