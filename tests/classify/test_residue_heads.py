@@ -285,7 +285,7 @@ CONFIG = {
     },
     "classifiers": {
         "logistic": {"kind": "logistic_regression"},
-        "head": {"kind": "residue_head", "head": "cnn", "models": 2, "hidden": 8, "kernel": 3, "epochs": 2},
+        "head": {"kind": "residue_head", "head": "cnn", "models": 2, "hidden": 8, "kernel": 3, "epochs": 1},
         "lora": {"kind": "residue_head", "fine_tune": "lora", "models": 1, "hidden": 8, "epochs": 1, "lora_rank": 2},
         "whole": {"kind": "residue_head", "fine_tune": "all", "models": 1, "hidden": 8, "epochs": 1},
         "both": {

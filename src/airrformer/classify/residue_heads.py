@@ -37,6 +37,7 @@ AT_ONCE = 256  # receptors scored together
 _FULL_PRECISION = 2**31  # bytes of residue vectors up to which they are kept as float32
 _SCALE_ROWS = 256  # receptors of which the scale of residue vectors is learned
 _CLIP = 1.0
+_LEAST_STEPS = 30  # of an epoch: a few hundred receptors are gone through several times
 _ALIKE = 1  # edits between receptors that are held out together
 
 
@@ -153,8 +154,9 @@ class ResidueHeadClassifier(AveragedNetworks):
     learning_rate, encoder_learning_rate: of AdamW, for the head and for the encoder's last block (``None``: 5e-4 with
         lora, 5e-5 with all); ``layer_decay``: times this for each block further down. Both fall to a tenth along a
         cosine over ``max_epochs``. weight_decay, batch_size: of AdamW, receptors a step.
-    max_epochs, patience: training stops when the log loss on the receptors held out has not improved for ``patience``
-        epochs; the weights of the best epoch are kept.
+    max_epochs, patience: an epoch is a round through the receptors, or as many as make 30 steps. Training stops when
+        the log loss on the receptors held out has not improved for ``patience`` epochs; the weights of the best epoch
+        are kept.
     validation: share of the receptors that each network holds out of those that ``fit`` is given, and of no others.
         Receptors that differ by one edit or less are held out together (where that ties more than half of them into
         one, those with the same residues), or those of one of the ``groups`` that ``fit`` is told.
@@ -341,6 +343,7 @@ class ResidueHeadClassifier(AveragedNetworks):
             max_epochs=self.max_epochs,
             patience=self.patience,
             seed=seed,
+            least_steps=_LEAST_STEPS,
             clip=_CLIP,
             at_once=AT_ONCE,
             device=encoder.device,

@@ -28,6 +28,7 @@ def train(
     max_epochs: int,
     patience: int,
     seed: int,
+    least_steps: int = 1,
     clip: float | None = None,
     at_once: int = 4096,
     device: torch.device | str = "cpu",
@@ -41,6 +42,7 @@ def train(
     read: row numbers, int64 (B,) -> what the network is called with to give logits (B, K).
     held: bool (n,), the rows that are not learned from. Training stops when the log loss on them has not improved for
         ``patience`` epochs.
+    least_steps: of an epoch; where the rows make fewer, it goes through them several times.
     clip: largest norm of the gradient. at_once: rows held that are read together.
 
     Raises ``UserError`` where the loss is no number from the first epoch on.
@@ -48,6 +50,7 @@ def train(
     device = torch.device(device)
     targets = torch.from_numpy(Y.astype(np.float32)).to(device)
     learned, stop = (torch.from_numpy(np.flatnonzero(rows)) for rows in (~held, held))
+    rounds = max(1, -(-least_steps * batch_size // max(1, len(learned))))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         network = build().to(device)
@@ -59,7 +62,7 @@ def train(
         best, best_loss, best_epoch = [], np.inf, 0
         for epoch in range(1, max_epochs + 1):
             network.train()
-            for rows in learned[torch.randperm(len(learned))].split(batch_size):
+            for rows in torch.cat([learned[torch.randperm(len(learned))] for _ in range(rounds)]).split(batch_size):
                 optimiser.zero_grad()
                 _loss(network(read(rows)), targets[rows]).backward()
                 if clip is not None:

@@ -308,7 +308,7 @@ class HeadClassifier(Tuned):
     lora_rank: Count = Field(8, description="rank of the changes that lora learns")
     weight_decay: Weight = Field(0.01, description="AdamW's")
     batch_size: Count = Field(64, description="receptors a step")
-    epochs: Count = Field(30, description="rounds through the training receptors at most")
+    epochs: Count = Field(30, description="rounds at most: once through the training receptors, or 30 steps")
     patience: Count = Field(5, description="epochs without progress before it stops")
     validation: Annotated[float, Field(gt=0, le=0.5)] = Field(
         0.1, description="share of the training receptors that each network holds out to know when to stop"
