@@ -58,7 +58,7 @@ def test_every_family_has_its_checkpoints_and_a_kind_in_the_config():
     assert list(weights.CHECKPOINTS) == list(FAMILIES)
     chosen = {f"esm2_{i}": {"kind": "esm2", "name": name} for i, name in enumerate(ESM2_NAMES)}
     chosen |= {"heavy": {"kind": "ablang", "name": "heavy"}, "light": {"kind": "ablang", "name": "light"}}
-    chosen |= {kind: {"kind": kind} for kind in ("esm1b", "antiberty", "ablang2")}
+    chosen |= {kind: {"kind": kind} for kind in ("esm1b", "antiberty", "ablang2", "mini")}
     encoders = Config(encoders=chosen).encoders.values()
     assert all(isinstance(encoder, PublishedEncoder) for encoder in encoders)
     names = {encoder.published_name: encoder.kind for encoder in encoders}
@@ -68,7 +68,7 @@ def test_every_family_has_its_checkpoints_and_a_kind_in_the_config():
 @pytest.mark.parametrize("name", FAMILIES)
 def test_their_tokens_are_ours_by_other_rows(name):
     tokens = weights.CHECKPOINTS[name].tokens
-    assert len(set(tokens)) == len(tokens) and set(tokens) <= set(alphabet.TOKENS)
+    assert len(set(tokens)) == len(tokens) and set(tokens) <= {*alphabet.TOKENS, *config.TAGS}
     assert set(alphabet.AMINO_ACIDS) | {"<cls>", "<pad>", "<eos>", "<mask>"} <= set(tokens)
     assert weights.CHECKPOINTS[name].unknown in tokens
 

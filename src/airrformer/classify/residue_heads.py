@@ -297,7 +297,7 @@ class ResidueHeadClassifier(AveragedNetworks):
         else:
             from airrformer.embed.encoders import _region_spans
 
-            found = _region_spans(there, self.region).tolist()
+            found = _region_spans(there, (self.region,))[0].tolist()
         spans = iter(found)
         return [":".join(map(str, next(spans))) if sequence else "" for sequence in sequences]
 
@@ -421,12 +421,11 @@ def _tokens(encoder: ResidueEncoder, chains: Chains) -> Read:
 
     from airrformer.core.alphabet import PAD
 
-    before = len(encoder.before)
-
     def values_of(distinct: list[tuple[str, str]]):
-        rows = [torch.tensor(row) for row in encoder._tokenise([sequence for sequence, _ in distinct])]
-        spans = [bounds(span) for _, span in distinct]
-        return lambda used: [(rows[i], before + spans[i][0], before + spans[i][1]) for i in used]
+        written = encoder.write([sequence for sequence, _ in distinct])
+        rows = [torch.from_numpy(row.tokens) for row in written]
+        spans = [tuple(row.residues[0] + at for at in bounds(span)) for (_, span), row in zip(distinct, written)]
+        return lambda used: [(rows[i], *spans[i]) for i in used]
 
     return _reader(chains, values_of, PAD, encoder.device)
 

@@ -142,6 +142,12 @@ class TrainSettings(Strict):
 
 Form = Literal["chain", "junction", "cdrs"]
 ENCODING = ("masked", "contrastive", "both")  # objectives that make an encoder
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
 REVERSAL_TOKENS = 18  # its longest strings, of 16 residues, between start and end
 
 
@@ -168,7 +174,7 @@ class PretrainEncoder(_Encoder):
     )
     sequence: Annotated[
         Annotated[list[Form], Field(min_length=1), Once] | Form,
-        AfterValidator(lambda v: [v] if isinstance(v, str) else v),
+        AfterValidator(_as_list),
     ] = Field(
         ["chain"],
         description="how a chain is written: whole (chain), its junction (the CDR3 with both anchors), or its three "
@@ -281,6 +287,23 @@ class Ablang2Encoder(PublishedEncoder):
         return "ablang2-paired"
 
 
+class MiniEncoder(PublishedEncoder):
+    """`airrformer-mini`: small, trained on TCRs and antibodies without any label, and shipped with airrformer.
+
+    It reads whole chains or their CDRs, one by one or the two of a receptor together.
+    """
+
+    kind: Literal["mini"]
+    sequence: Annotated[Annotated[list[Form], Field(min_length=1, max_length=1)] | Form, AfterValidator(_as_list)] = (
+        Field(["cdrs"], description="how a chain is written: cdrs (its three CDRs), or chain (whole)")
+    )
+    pairs: bool = Field(True, description="read the two chains of a receptor together")
+
+    @property
+    def published_name(self) -> str:
+        return "airrformer-mini"
+
+
 class Blosum62Encoder(_Encoder):
     """The residue's row of BLOSUM62: 20 numbers a residue, no learning."""
 
@@ -333,6 +356,7 @@ Encoder = Annotated[
     | AntibertyEncoder
     | AblangEncoder
     | Ablang2Encoder
+    | MiniEncoder
     | Blosum62Encoder
     | KmerEncoder
     | LettersEncoder
@@ -365,6 +389,12 @@ class ResiduesPooling(Strict):
     region: RegionName | None = Field(None, description="read this region alone; null: the whole chain")
 
 
+class LoopsPooling(Strict):
+    """The means of CDR1, CDR2 and CDR3, each scaled to length 1, side by side: what `objective: contrastive` trains."""
+
+    kind: Literal["loops"]
+
+
 class CountsPooling(Strict):
     """For encoders that count (kmer): nothing to pool."""
 
@@ -384,7 +414,7 @@ class ColumnsPooling(Strict):
 
 
 Pooling = Annotated[
-    MeanPooling | MaxPooling | ResiduesPooling | CountsPooling | LettersPooling | ColumnsPooling,
+    MeanPooling | MaxPooling | LoopsPooling | ResiduesPooling | CountsPooling | LettersPooling | ColumnsPooling,
     Field(discriminator="kind"),
 ]
 # Encoders that learn nothing and have no weights: what a learned one has to beat.

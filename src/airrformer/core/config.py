@@ -243,4 +243,18 @@ FAMILIES: dict[str, ModelConfig] = {
     "ablang1-heavy": ModelConfig(**_ABLANG1),
     "ablang1-light": ModelConfig(**_ABLANG1),
     "ablang2-paired": ModelConfig(**_ABLANG2),
+    # Our own, trained by config/examples/airrformer_mini.yaml.
+    "airrformer-mini": ModelConfig(
+        layers=4,
+        width=96,
+        heads=4,
+        feed_forward=384,
+        max_length=512,
+        tied=False,
+        alphabet_size=ALPHABET_SIZE + len(TAGS),
+        segments=2,
+        tags=True,
+        loops=True,
+        pairs=True,
+    ),
 }

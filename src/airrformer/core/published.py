@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from airrformer.core import alphabet
-from airrformer.core.config import ESM2_NAMES
+from airrformer.core.config import ESM2_NAMES, TAGS
 
 # Their name -> ours. {n} is a layer's number, {p} weight or bias. After our name, "[1]" is the second of three parts
 # that are joined, "[2:]" leaves the first two rows out. Two of our names: their rows are cut into equal parts.
@@ -131,6 +131,17 @@ ABLANG2: Names = {
     "AbHead.weights": "head.output.weight",
     "AbHead.bias": "head.output.bias",
 }
+# Files of our own: what an encoder trained here is saved as.
+OURS: Names = {
+    name: name
+    for name in (
+        *("encoder.embedding.tokens.weight", "encoder.embedding.segments.weight", "encoder.positions.inv_freq"),
+        *("encoder.blocks.{n}.attention_norm.{p}", "encoder.blocks.{n}.attention.qkv.{p}"),
+        *("encoder.blocks.{n}.attention.output.{p}", "encoder.blocks.{n}.feed_forward_norm.{p}"),
+        *("encoder.blocks.{n}.feed_forward.inner.linear.{p}", "encoder.blocks.{n}.feed_forward.output.{p}"),
+        *("encoder.final_norm.{p}", "head.dense.linear.{p}", "head.norm.{p}", "head.output.{p}"),
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -221,5 +232,15 @@ CHECKPOINTS: dict[str, Checkpoint] = {
         packages=("ablang2/model-weights-ablang2-paired/model.pt",),
         url="https://zenodo.org/records/10185169/files/ablang2-weights.tar.gz",
         settings={"n_attn_heads": "heads", "layer_norm_eps": "eps", "a_fn": "activation"},
+    ),
+    "airrformer-mini": Checkpoint(
+        kind="mini",
+        source="airrformer",
+        licence="MIT",
+        names={"": OURS},
+        how="install airrformer again: they come with it",
+        tokens=(*alphabet.TOKENS, *TAGS),
+        files=("model.safetensors",),
+        packages=("airrformer/weights/airrformer-mini/model.safetensors",),
     ),
 }

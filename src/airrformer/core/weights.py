@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from airrformer.core import alphabet
-from airrformer.core.config import FAMILIES, ModelConfig
+from airrformer.core.config import FAMILIES, TAGS, ModelConfig
 from airrformer.core.published import CHECKPOINTS, Checkpoint, Names
 from airrformer.errors import UserError
 from airrformer.paths import replacing, write_json
@@ -118,15 +118,14 @@ def _map_state(name: str, state: Mapping[str, torch.Tensor]) -> dict[str, torch.
     if FAMILIES[name].tied and _BY_TOKEN[0] in mapped:  # files may leave the second name out
         mapped.setdefault("head.output.weight", mapped[_BY_TOKEN[0]])
 
-    rows = torch.tensor(
-        [checkpoint.tokens.index(t if t in checkpoint.tokens else checkpoint.unknown) for t in alphabet.TOKENS]
-    )
+    ours = (*alphabet.TOKENS, *TAGS)[: FAMILIES[name].alphabet_size]
+    rows = torch.tensor([checkpoint.tokens.index(t if t in checkpoint.tokens else checkpoint.unknown) for t in ours])
     zeroed = [alphabet.ID[token] for token in checkpoint.zeroed]
     for key in _BY_TOKEN:
         tensor = mapped.get(key)
         if tensor is not None and len(tensor) != len(checkpoint.tokens):
             raise _Misfit(f"its alphabet has {len(tensor)} tokens, not {len(checkpoint.tokens)}", len(mapped))
-        if tensor is not None and checkpoint.tokens != alphabet.TOKENS:
+        if tensor is not None and checkpoint.tokens != ours:
             mapped[key] = tensor[rows.to(tensor.device)]
         if tensor is not None and zeroed and key.endswith("weight"):
             mapped[key] = mapped[key].index_fill(0, torch.tensor(zeroed, device=tensor.device), 0.0)

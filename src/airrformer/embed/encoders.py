@@ -2,6 +2,9 @@
 
 ``load`` finds an encoder by name or folder. All that it returns share ``embed`` and ``embed_residues``; a Transformer
 also guesses hidden residues.
+
+A sequence is a chain's residues. Encoders that were trained so (``airrformer-mini``) also read a chain as its loops,
+``CDR1|CDR2|CDR3``, and the two chains of a receptor together, as a tuple of two.
 """
 
 from __future__ import annotations
@@ -18,11 +21,12 @@ from torch import Tensor
 
 from airrformer.core import alphabet
 from airrformer.core.batching import token_batches
-from airrformer.core.config import FAMILIES
+from airrformer.core.config import FAMILIES, ModelConfig
 from airrformer.core.devices import resolve_device
 from airrformer.core.transformer import Transformer
 from airrformer.core.weights import find_local, how_to_get, load_foreign, load_own
-from airrformer.embed.pooling import POOLINGS, Pool, span_mask
+from airrformer.core.writing import LOOP_END, Written, ids_of, write
+from airrformer.embed.pooling import POOLINGS, Pool, loops_together, span_mask
 from airrformer.errors import UserError
 from airrformer.paths import read_status
 from airrformer.progress import track
@@ -32,6 +36,9 @@ from airrformer.receptors.tables import REGIONS
 logger = logging.getLogger(__name__)
 
 BATCH_TOKENS = 4096
+LOOPS = ("cdr1", "cdr2", "cdr3")
+Sequences = Sequence[str] | Sequence[tuple[str, ...]]
+Loci = Sequence[str | tuple[str, ...] | None]
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
@@ -89,76 +96,100 @@ class ResidueEncoder:
     width: int
     layers: int = 0
     max_residues: int | None = None
-    before: tuple[int, ...] = (alphabet.CLS,)  # tokens that the residues are read between
-    after: tuple[int, ...] = (alphabet.EOS,)
+    config = ModelConfig()  # which tokens the residues stand between, and what may be read
     device = torch.device("cpu")
 
     def embed(
-        self, sequences: Sequence[str], pooling: str = "mean", layer: int = -1, batch_tokens: int = BATCH_TOKENS
+        self,
+        sequences: Sequences,
+        pooling: str = "mean",
+        layer: int = -1,
+        batch_tokens: int = BATCH_TOKENS,
+        loci: Loci | None = None,
     ) -> np.ndarray:
         """One vector a sequence: float32 (n, D), row i for ``sequences[i]``.
 
-        ``pooling``: ``mean`` or ``max`` over all residues, or a region (``cdr3``, ``fwr1``, ...), which is the mean
-        over that region in the context of the whole sequence; regions are found by IMGT numbering.
+        ``pooling``: ``mean`` or ``max`` over all residues; a region (``cdr3``, ``fwr1``, ...), which is the mean over
+        that region in the context of the whole sequence; or ``loops``: the means of CDR1, CDR2 and CDR3, each of
+        length 1, side by side, (n, 3 D), of pairs (n, 6 D). Regions are found by IMGT numbering.
         ``layer``: 0 the embedding, -1 the last. ``batch_tokens``: padded tokens a batch; it changes no result.
+        ``loci``: of each chain (TRA, TRB, IGH, ...), for encoders that were told them in training.
         Raises ``UserError`` naming the sequence for a letter that is no residue, an empty sequence, one longer than
         the model's window, or one without the region asked for.
         """
         sequences = _as_list(sequences)
         if pooling in POOLINGS:
-            pool = Pool(pooling)
+            pools = [Pool(pooling)]
         elif pooling in REGIONS:
-            pool = Pool("mean", _region_spans(sequences, pooling))
+            if any(isinstance(sequence, tuple) for sequence in sequences):
+                raise UserError(f"pooling {pooling!r} is of one chain; of pairs take loops, mean or max")
+            pools = [Pool("mean", spans) for spans in _region_spans(sequences, (pooling,))]
+        elif pooling == "loops":
+            pools = [Pool("mean", spans) for spans in _region_spans(sequences, LOOPS)]
         else:
-            raise UserError(f"pooling {pooling!r} is unknown; use one of {', '.join([*POOLINGS, *REGIONS])}")
-        return self.pool(sequences, [pool], layer, batch_tokens)[0]
+            raise UserError(f"pooling {pooling!r} is unknown; use one of {', '.join([*POOLINGS, 'loops', *REGIONS])}")
+        means = self.pool(sequences, pools, layer, batch_tokens, loci)
+        return loops_together(means) if pooling == "loops" else means[0]
 
     def embed_residues(
-        self, sequences: Sequence[str], layer: int = -1, batch_tokens: int = BATCH_TOKENS
+        self, sequences: Sequences, layer: int = -1, batch_tokens: int = BATCH_TOKENS, loci: Loci | None = None
     ) -> list[np.ndarray]:
-        """One float32 array (L_i, D) a sequence, in input order, residues alone."""
+        """One float32 array (L_i, D) a sequence, in input order, residues alone; of a pair the second chain's last."""
         sequences = _as_list(sequences)
-        distinct, where = _distinct(sequences)
+        distinct, where = _distinct(list(zip(sequences, loci or [None] * len(sequences))))
         found: list[np.ndarray] = [np.empty(0)] * len(distinct)
-        for indices, hidden in self._batches(distinct, layer, batch_tokens):
+        for indices, hidden in self._batches(*_unzipped(distinct), layer, batch_tokens):
             values = hidden.float().cpu().numpy()
             for row, i in enumerate(indices):
-                found[i] = values[row, : len(distinct[i])].copy()
+                found[i] = values[row, : residue_count(distinct[i][0])].copy()
         return [found[i] for i in where]
 
     def pool(
-        self, sequences: Sequence[str], pools: Sequence[Pool], layer: int = -1, batch_tokens: int = BATCH_TOKENS
+        self,
+        sequences: Sequences,
+        pools: Sequence[Pool],
+        layer: int = -1,
+        batch_tokens: int = BATCH_TOKENS,
+        loci: Loci | None = None,
     ) -> list[np.ndarray]:
-        """Several poolings in one pass: a float32 (n, D) for each of ``pools``. Equal inputs are computed once."""
-        spans = [np.asarray(p.spans if p.spans is not None else [(0, len(s)) for s in sequences]) for p in pools]
+        """Several poolings in one pass: a float32 (n, D) for each of ``pools``. Equal inputs are computed once.
+
+        Spans count residues, those of a pair's second chain on from the first's.
+        """
+        loci = loci or [None] * len(sequences)
+        spans = [
+            np.asarray(p.spans if p.spans is not None else [(0, residue_count(s)) for s in sequences]) for p in pools
+        ]
         spans = [s.reshape(len(sequences), 2) for s in spans]
-        keys = [(sequence, *(tuple(s[i]) for s in spans)) for i, sequence in enumerate(sequences)]
+        keys = [((s, locus), *(tuple(s[i]) for s in spans)) for i, (s, locus) in enumerate(zip(sequences, loci))]
         distinct, where = _distinct(keys)
         spans = [np.array([key[k] for key in distinct], dtype=int).reshape(-1, 2) for k in range(1, 1 + len(pools))]
         pooled = [np.empty((len(distinct), self.width), dtype=np.float32) for _ in pools]
-        for indices, hidden in self._batches([key[0] for key in distinct], layer, batch_tokens):
+        for indices, hidden in self._batches(*_unzipped([key[0] for key in distinct]), layer, batch_tokens):
             for (kind, _), span, values in zip(pools, spans, pooled):
                 mask = span_mask(span[indices], hidden.shape[1], hidden.device)
                 values[indices] = POOLINGS[kind](hidden, mask).cpu().numpy()
         return [values[where] for values in pooled]
 
-    def _batches(self, sequences: Sequence[str], layer: int, batch_tokens: int) -> Iterator[tuple[list[int], Tensor]]:
-        """Yield (indices, residue vectors (B, L, D)) until every sequence had its turn; rows are padded to L.
+    def _batches(
+        self, sequences: Sequences, loci: Loci, layer: int, batch_tokens: int
+    ) -> Iterator[tuple[list[int], Tensor]]:
+        """Yield (indices, residue vectors (B, R, D)) until every sequence had its turn; rows are padded to R.
 
         A batch that does not fit into the device's memory is halved; results do not depend on the batch.
         """
         layer = self._layer(layer)
-        tokens = self._tokenise(sequences)
-        lengths = [len(row) for row in tokens]
-        before, around = len(self.before), len(self.before) + len(self.after)
-        queue = token_batches(lengths, batch_tokens)[::-1]  # a stack, shortest on top
+        written = self.write(sequences, loci)
+        queue = token_batches([len(w.tokens) for w in written], batch_tokens)[::-1]  # a stack, shortest on top
         for _ in track(_until_empty(queue), len(queue), f"{self.name}: batches", logger):
             indices = queue.pop()
-            rows = [torch.tensor(tokens[i]) for i in indices]
-            batch = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=alphabet.PAD)
+            tokens, segments, residues = (
+                torch.nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in rows], True, fill).to(self.device)
+                for rows, fill in zip(zip(*(written[i] for i in indices)), (alphabet.PAD, 0, 0))
+            )
             try:
-                hidden = self._encode(batch.to(self.device), layer)
-                hidden = hidden[:, before : before + batch.shape[1] - around]  # residues alone: (B, L, D)
+                hidden = self._encode(tokens, segments, layer)
+                hidden = hidden.take_along_dim(residues[..., None], dim=1)  # (B, L, D) -> (B, R, D)
             except torch.OutOfMemoryError:
                 if len(indices) == 1:
                     raise
@@ -166,7 +197,7 @@ class ResidueEncoder:
                 torch.cuda.empty_cache()
                 queue += [indices[len(indices) // 2 :], indices[: len(indices) // 2]]
                 continue
-            ends = torch.tensor([lengths[i] - around for i in indices], device=hidden.device)
+            ends = torch.tensor([len(written[i].residues) for i in indices], device=hidden.device)
             mask = torch.arange(hidden.shape[1], device=hidden.device) < ends[:, None]
             finite = (hidden.isfinite().all(-1) | ~mask).all(-1)  # (B,)
             if not finite.all():
@@ -176,9 +207,10 @@ class ResidueEncoder:
                 )
             yield indices, hidden
 
-    def check_lengths(self, names: Sequence[str], sequences: Sequence[str]) -> None:
+    def check_lengths(self, names: Sequence[str], sequences: Sequences) -> None:
         """Raise ``UserError`` that names the sequences which do not fit into the window."""
-        long = [(n, len(s)) for n, s in zip(names, sequences) if self.max_residues and len(s) > self.max_residues]
+        lengths = [residue_count(sequence) for sequence in sequences]
+        long = [(n, length) for n, length in zip(names, lengths) if self.max_residues and length > self.max_residues]
         if long:
             shown = ", ".join(f"{name} ({length})" for name, length in long[:3])
             raise UserError(
@@ -186,30 +218,36 @@ class ResidueEncoder:
                 f"{self.name} reads: {shown}{', ...' * (len(long) > 3)}; cut to the variable domain, or leave out"
             )
 
-    def _tokenise(self, sequences: Sequence[str]) -> list[list[int]]:
-        tokens = []
-        for i, sequence in enumerate(sequences):
-            if not isinstance(sequence, str) or not sequence:
+    def write(self, sequences: Sequences, loci: Loci | None = None) -> list[Written]:
+        """Each sequence as tokens, and where its residues stand among them. Raises ``UserError`` as ``embed``."""
+        found = []
+        for i, (sequence, locus) in enumerate(zip(sequences, loci or [None] * len(sequences))):
+            chains = sequence if isinstance(sequence, tuple) else (sequence,)
+            shown = f"sequence {i} ({'/'.join(map(str, chains))[:20]}"
+            if len(chains) > 1 + self.config.pairs:
                 raise UserError(
-                    f"sequence {i} is {sequence!r}: a string of residues was expected; drop such rows first"
+                    f"{shown}...): {len(chains)} chains together; {self.name} reads {1 + self.config.pairs}"
                 )
-            if self.max_residues is not None and len(sequence) > self.max_residues:
+            if LOOP_END in "".join(chains) and not self.config.loops:
+                raise UserError(f"{shown}...): {self.name} reads no loops ({LOOP_END!r}); give the whole chain")
+            if self.max_residues is not None and residue_count(sequence) > self.max_residues:
                 raise UserError(
-                    f"sequence {i} ({sequence[:20]}...) has {len(sequence)} residues; the window of {self.name} is "
+                    f"{shown}...) has {residue_count(sequence)} residues; the window of {self.name} is "
                     f"{self.max_residues}: cut it to the variable domain"
                 )
             try:
-                tokens.append([*self.before, *alphabet.encode(sequence.upper())[1:-1], *self.after])
+                ids = [ids_of(chain.upper()) for chain in chains]
             except ValueError as error:
-                raise UserError(f"sequence {i} ({sequence[:20]}): {error}") from None
-        return tokens
+                raise UserError(f"{shown}): {error}") from None
+            found.append(write(ids, self.config, locus if isinstance(locus, tuple) else (locus,)))
+        return found
 
     def _layer(self, layer: int) -> int:
         if not -self.layers - 1 <= layer <= self.layers:
             raise UserError(f"layer {layer}: {self.name} has 0 (the embedding) to {self.layers}, -1 the last")
         return layer % (self.layers + 1)
 
-    def _encode(self, tokens: Tensor, layer: int) -> Tensor:
+    def _encode(self, tokens: Tensor, segments: Tensor, layer: int) -> Tensor:
         """(B, L) -> (B, L, D) of that layer."""
         raise NotImplementedError
 
@@ -229,7 +267,7 @@ class Blosum62(ResidueEncoder):
             row = {"U": "C", "O": "K"}.get(letter, letter)  # BLOSUM62 lacks the two rare amino acids
             self.table[alphabet.ID[letter]] = torch.tensor([matrix[row][aa] for aa in alphabet.AMINO_ACIDS])
 
-    def _encode(self, tokens: Tensor, layer: int) -> Tensor:
+    def _encode(self, tokens: Tensor, segments: Tensor, layer: int) -> Tensor:
         return self.table[tokens]
 
 
@@ -242,9 +280,11 @@ class TransformerEncoder(ResidueEncoder):
         self.name = name
         self.width = model.config.width
         self.layers = model.config.layers
-        self.before, self.after = model.config.before, model.config.after
-        around = len(self.before) + len(self.after)
-        self.max_residues = None if model.config.max_length is None else model.config.max_length - around
+        self.config = model.config
+        chains = 1 + self.config.pairs
+        around = len(self.config.before) + self.config.tags + chains * (len(self.config.after) + self.config.tags)
+        around += 2 * chains * self.config.loops
+        self.max_residues = None if self.config.max_length is None else self.config.max_length - around
         self.precision = "fp32" if precision == "auto" else precision
 
     def masked_profile(self, sequence: str, positions: Sequence[int] | None = None) -> np.ndarray:
@@ -252,7 +292,8 @@ class TransformerEncoder(ResidueEncoder):
 
         ``positions`` count residues from 0; default: all. Rows sum to 1.
         """
-        row = torch.tensor(self._tokenise(_as_list([sequence]))[0])
+        (written,) = self.write(_as_list([sequence]))
+        row, residues = torch.from_numpy(written.tokens), torch.from_numpy(written.residues)
         positions = range(len(sequence)) if positions is None else positions
         for position in positions:
             if not 0 <= position < len(sequence):
@@ -260,7 +301,7 @@ class TransformerEncoder(ResidueEncoder):
         profile = np.empty((len(positions), len(alphabet.AMINO_ACIDS)), dtype=np.float32)
         step = max(1, BATCH_TOKENS // len(row))
         for start in range(0, len(positions), step):
-            at = torch.tensor(positions[start : start + step]) + len(self.before)
+            at = residues[list(positions[start : start + step])]
             batch = row.repeat(len(at), 1)
             batch[torch.arange(len(at)), at] = alphabet.MASK
             with self._computing():
@@ -297,16 +338,19 @@ class TransformerEncoder(ResidueEncoder):
                 f"{self.name} has no contact head; ESM-2 and ESM-1b have one: with a fair-esm .pt, put its "
                 "NAME-contact-regression.pt beside it, or take a Hugging Face .safetensors, which holds it"
             )
-        row = torch.tensor(self._tokenise(_as_list([sequence])), device=self.device)
+        (written,) = self.write(_as_list([sequence]))
+        row = torch.from_numpy(written.tokens).to(self.device)[None]
         mask = torch.zeros_like(row, dtype=torch.bool)
-        residues = slice(len(self.before), len(self.before) + len(sequence))
-        mask[:, residues] = True
+        mask[:, written.residues] = True
+        residues = slice(int(written.residues[0]), int(written.residues[-1]) + 1)
         with self._computing():
             return self.model.contacts(row, mask)[0, residues, residues].float().cpu().numpy()
 
-    def _encode(self, tokens: Tensor, layer: int) -> Tensor:
+    def _encode(self, tokens: Tensor, segments: Tensor, layer: int) -> Tensor:
         with self._computing():
-            return self.model.hidden_states(tokens, layers=(layer,))[0]
+            # Token types of others mean other things than which chain of a receptor a token is of.
+            own = segments if self.config.pairs else None
+            return self.model.hidden_states(tokens, layers=(layer,), segments=own)[0]
 
     @contextlib.contextmanager
     def _computing(self) -> Iterator[None]:
@@ -315,28 +359,67 @@ class TransformerEncoder(ResidueEncoder):
             yield
 
 
-def _as_list(sequences: Sequence[str]) -> list[str]:
+def residue_count(sequence: str | tuple[str, ...]) -> int:
+    """Residues of a chain, of its loops, or of both chains."""
+    chains = sequence if isinstance(sequence, tuple) else (sequence,)
+    return sum(len(chain) - chain.count(LOOP_END) for chain in chains)
+
+
+def _as_list(sequences: Sequences) -> list:
     if isinstance(sequences, str):
         raise UserError("a list of sequences was expected, not one string; write [sequence]")
     sequences = list(sequences)
     for i, sequence in enumerate(sequences):
-        if not isinstance(sequence, str) or not sequence:
-            raise UserError(f"sequence {i} is {sequence!r}: a string of residues was expected; drop such rows first")
+        for chain in sequence if isinstance(sequence, tuple) and sequence else (sequence,):
+            if not isinstance(chain, str) or not chain.strip(LOOP_END):
+                raise UserError(
+                    f"sequence {i} is {sequence!r}: a string of residues was expected; drop such rows first"
+                )
     return sequences
 
 
-def _region_spans(sequences: list[str], region: str) -> np.ndarray:
-    """(n, 2) half-open bounds of ``region``, by IMGT numbering."""
-    spans = np.empty((len(sequences), 2), dtype=int)
-    for i, numbering in enumerate(number_chains([s.upper() for s in sequences], workers=os.cpu_count() or 1)):
-        if region not in numbering.bounds:
-            why = f" ({numbering.reason})" if numbering.reason else ""
-            raise UserError(
-                f"sequence {i} ({sequences[i][:20]}...): no {region} is found{why}; give whole V domains, or pool "
-                "with mean"
-            )
-        spans[i] = numbering.bounds[region]
-    return spans
+def _region_spans(sequences: list, regions: Sequence[str]) -> list[np.ndarray]:
+    """(n, 2) half-open bounds of each of ``regions``, of a pair's first chain and then of its second.
+
+    Of loops by their ends, of chains by IMGT numbering.
+    """
+    pairs = [sequence if isinstance(sequence, tuple) else (sequence,) for sequence in sequences]
+    if len({len(chains) for chains in pairs}) > 1:
+        raise UserError("some sequences are pairs and some are not; embed the two kinds one after the other")
+    whole = list(dict.fromkeys(chain.upper() for chains in pairs for chain in chains if LOOP_END not in chain))
+    numbered = dict(zip(whole, number_chains(whole, workers=os.cpu_count() or 1)))
+    found = np.empty((len(pairs), len(pairs[0]) if pairs else 1, len(regions), 2), dtype=int)
+    for i, chains in enumerate(pairs):
+        before = 0
+        for c, chain in enumerate(chains):
+            bounds, why = _loop_bounds(chain), ""
+            if bounds is None:
+                numbering = numbered[chain.upper()]
+                bounds, why = numbering.bounds, f" ({numbering.reason})" if numbering.reason else ""
+            for k, region in enumerate(regions):
+                if region not in bounds:
+                    raise UserError(
+                        f"sequence {i} ({chain[:20]}...): no {region} is found{why}; give whole V domains, or pool "
+                        "with mean"
+                    )
+                found[i, c, k] = [before + at for at in bounds[region]]
+            before += residue_count(chain)
+    return [found[:, c, k] for c in range(found.shape[1]) for k in range(len(regions))]
+
+
+def _loop_bounds(chain: str) -> dict[str, tuple[int, int]] | None:
+    """Of CDR1|CDR2|CDR3; None of a chain that is not written so."""
+    if LOOP_END not in chain:
+        return None
+    bounds, start = {}, 0
+    for loop, residues in zip(LOOPS, chain.split(LOOP_END)):
+        bounds[loop] = (start, start + len(residues))
+        start += len(residues)
+    return bounds
+
+
+def _unzipped(pairs: list[tuple]) -> tuple[list, list]:
+    return [first for first, _ in pairs], [second for _, second in pairs]
 
 
 def _distinct(keys: Sequence) -> tuple[list, np.ndarray]:

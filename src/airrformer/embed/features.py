@@ -10,10 +10,12 @@ import pandas as pd
 from scipy import sparse
 
 from airrformer.config import Dataset, Encoder, KmerEncoder, Pooling
-from airrformer.embed.encoders import BATCH_TOKENS, ResidueEncoder
+from airrformer.core.writing import LOOP_END
+from airrformer.embed.encoders import BATCH_TOKENS, LOOPS, ResidueEncoder, residue_count
 from airrformer.embed.kmers import kmer_columns, kmer_counts
-from airrformer.embed.pooling import Pool
+from airrformer.embed.pooling import Pool, loops_together
 from airrformer.embed.store import Features
+from airrformer.receptors.tables import REGIONS
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +42,7 @@ def dataset_features(
         chain: chains[chains["chain"] == chain].drop_duplicates("receptor_id").set_index("receptor_id", drop=False)
         for chain in dataset.chains
     }
+    together = _pairs(rows_of) if getattr(settings, "pairs", False) else {}
     parts: dict[str, list] = {name: [] for name in poolings}
     names: dict[str, list[str]] = {name: [] for name in poolings}
     for chain, rows in rows_of.items():
@@ -48,7 +51,8 @@ def dataset_features(
             missing = next(receptor_id for receptor_id, there in zip(receptor_ids, present) if not there)
             raise ValueError(f"receptor {missing} has no {chain} chain: parse should have rejected it")
         rows = rows.loc[[receptor_id for receptor_id, there in zip(receptor_ids, present) if there]]
-        for name, (matrix, columns) in _chain_features(rows, chain, settings, poolings, encoder, batch_tokens).items():
+        made = _chain_features(rows, chain, settings, poolings, encoder, batch_tokens, together)
+        for name, (matrix, columns) in made.items():
             parts[name].append(_scatter(matrix, present))
             names[name] += columns
             if dataset.missing_chain == "zero":
@@ -69,34 +73,115 @@ def _chain_features(
     poolings: Mapping[str, Pooling],
     encoder: ResidueEncoder | None,
     batch_tokens: int,
+    together: Mapping[str, pd.DataFrame],
 ) -> dict[str, tuple[np.ndarray | sparse.csr_array, list[str]]]:
-    """One chain of each receptor: by pooling, its matrix and the names of its columns."""
+    """One chain of each receptor: by pooling, its matrix and the names of its columns.
+
+    ``together``: the rows of both chains of the receptors that have both, by chain, where the encoder reads them so.
+    """
     if isinstance(settings, KmerEncoder):
         counted = kmer_counts(rows, settings, chain), kmer_columns(settings, chain)
         return {name: counted for name in poolings}
-    sequences = rows["sequence_aa"].tolist()
+    texts, bounds = written_chains(rows, getattr(settings, "sequence", ["chain"])[0])
+    asked: list[tuple[str, np.ndarray]] = []
+    for pooling in poolings.values():
+        regions = LOOPS if pooling.kind == "loops" else (pooling.region,)
+        kind = "mean" if pooling.kind == "loops" else pooling.kind
+        asked += [(kind, _spans(rows["receptor_id"], texts, bounds, region, chain)) for region in regions]
+    sequences, loci, shift = _with_partners(rows, chain, texts, settings, together)
     encoder.check_lengths(rows["receptor_id"].tolist(), sequences)
-    pools = [Pool(pooling.kind, region_spans(rows, pooling.region, chain)) for pooling in poolings.values()]
-    layer = getattr(settings, "layer", -1)
-    columns = [f"{chain}_{i}" for i in range(encoder.width)]
-    return {name: (m, columns) for name, m in zip(poolings, encoder.pool(sequences, pools, layer, batch_tokens))}
+    pools = [Pool(kind, spans + shift[:, None]) for kind, spans in asked]
+    made = iter(encoder.pool(sequences, pools, getattr(settings, "layer", -1), batch_tokens, loci))
+    found = {}
+    for name, pooling in poolings.items():
+        if pooling.kind == "loops":
+            columns = [f"{chain}_{loop}_{i}" for loop in LOOPS for i in range(encoder.width)]
+            found[name] = loops_together([next(made) for _ in LOOPS]), columns
+        else:
+            found[name] = next(made), [f"{chain}_{i}" for i in range(encoder.width)]
+    return found
+
+
+def _pairs(rows_of: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
+    """The rows of the two chains, of the receptors that have both; nothing where a dataset has one chain."""
+    if len(rows_of) != 2:
+        return {}
+    one, other = (rows.index for rows in rows_of.values())
+    both = one.intersection(other, sort=False)
+    return {chain: rows.loc[both] for chain, rows in rows_of.items()} if len(both) else {}
+
+
+def _with_partners(
+    rows: pd.DataFrame, chain: str, texts: list[str], settings: Encoder, together: Mapping[str, pd.DataFrame]
+) -> tuple[list, list, np.ndarray]:
+    """What is read for each row: its chain, or both of its receptor; their loci; residues before those of ``chain``."""
+    sequences, loci = list(texts), [locus if isinstance(locus, str) else None for locus in rows["locus"]]
+    shift = np.zeros(len(rows), dtype=int)
+    if together:
+        form = getattr(settings, "sequence", ["chain"])[0]
+        pairs = list(zip(*(written_chains(part, form)[0] for part in together.values())))
+        pair_loci = list(zip(*(part["locus"] for part in together.values())))
+        place = {receptor: i for i, receptor in enumerate(together[chain]["receptor_id"])}
+        second = chain != next(iter(together))
+        for i, receptor in enumerate(rows["receptor_id"]):
+            if (at := place.get(receptor)) is not None:
+                sequences[i], loci[i] = pairs[at], pair_loci[at]
+                shift[i] = residue_count(pairs[at][0]) if second else 0
+    return sequences, loci, shift
 
 
 def region_spans(rows: pd.DataFrame, region: str | None, chain: str) -> np.ndarray | None:
     """(n, 2) half-open spans of the region; a chain whose region is unknown is pooled whole, and said so."""
+    return None if region is None else _spans(rows["receptor_id"], *written_chains(rows, "chain"), region, chain)
+
+
+def _spans(
+    ids: pd.Series, texts: Sequence[str], bounds: Mapping[str, np.ndarray], region: str | None, chain: str
+) -> np.ndarray:
+    """The same, of ``texts`` with their ``bounds``; without a region all of each."""
+    whole = np.array([(0, residue_count(text)) for text in texts], dtype=int).reshape(-1, 2)
     if region is None:
-        return None
-    start, end = rows[f"{region}_start"], rows[f"{region}_end"]
-    known = (start.notna() & end.notna()).to_numpy() & (end.fillna(0) > start.fillna(0)).to_numpy()
+        return whole
+    known = bounds[region][:, 1] > bounds[region][:, 0]
     if not known.all():
-        first = rows["receptor_id"].to_numpy()[~known][0]
         logger.warning(
             "%d of %d %s chains have no %s bounds (the first: %s); they are pooled over the whole chain",
-            (~known).sum(), len(rows), chain, region, first,
+            (~known).sum(), len(ids), chain, region, ids.to_numpy()[~known][0],
         )  # fmt: skip
-    spans = np.stack([start.fillna(0).to_numpy(dtype=int), end.fillna(0).to_numpy(dtype=int)], axis=1)
-    spans[~known] = np.array([(0, len(sequence)) for sequence in rows["sequence_aa"][~known]]).reshape(-1, 2)
-    return spans
+    return np.where(known[:, None], bounds[region], whole)
+
+
+def written_chains(rows: pd.DataFrame, form: str) -> tuple[list[str], dict[str, np.ndarray]]:
+    """Chains as an encoder reads them, and where each region then is: int (n, 2), 0, 0 where it is not known.
+
+    ``form``: ``chain``, the whole; ``junction``, the CDR3 with its anchors; ``cdrs``, the three CDRs with ``LOOP_END``
+    between them. A chain of which these are not known stays whole.
+    """
+    sequences = rows["sequence_aa"].tolist()
+    bounds = {
+        region: np.stack([rows[f"{region}_{end}"].fillna(0).to_numpy(dtype=int) for end in ("start", "end")], axis=1)
+        for region in REGIONS
+    }
+    if form == "chain":
+        return sequences, bounds
+    kept = LOOPS if form == "cdrs" else ("cdr3",)
+    known = np.all([bounds[region][:, 1] > bounds[region][:, 0] for region in kept], axis=0)
+    if form == "junction":
+        known &= (bounds["cdr3"][:, 0] > 0) & (bounds["cdr3"][:, 1] < [len(s) for s in sequences])
+    texts = []
+    for i, sequence in enumerate(sequences):
+        spans = {region: tuple(bounds[region][i].tolist()) for region in kept}
+        if not known[i]:
+            texts.append(sequence)
+            continue
+        before = 0 if form == "cdrs" else 1  # the anchor
+        texts.append(LOOP_END.join(sequence[start - before : end + before] for start, end in spans.values()))
+        for region in REGIONS:
+            bounds[region][i] = 0
+        for region, (start, end) in spans.items():
+            bounds[region][i] = before, before + end - start
+            before += end - start
+    return texts, bounds
 
 
 def _scatter(matrix: np.ndarray | sparse.csr_array, present: np.ndarray) -> np.ndarray | sparse.csr_array:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -36,3 +37,10 @@ def largest(hidden: Tensor, mask: Tensor) -> Tensor:
 
 
 POOLINGS = {"mean": mean, "max": largest}
+
+
+def loops_together(means: Sequence[np.ndarray]) -> np.ndarray:
+    """The means of CDR1, CDR2, CDR3, ..., float32 (n, D) each -> each of length 1, side by side, as the contrastive
+    objective compares receptors (pretrain.objectives.loop_vectors); what is 0 stays 0."""
+    lengths = [np.maximum(np.linalg.norm(part, axis=1, keepdims=True), 1e-12) for part in means]
+    return np.hstack([part / length for part, length in zip(means, lengths)])
