@@ -61,7 +61,7 @@ def receptors(view, n=60, seed=0):
     letters = {"cdr1": [f"SG{'ADEF'[g]}T" for g in genes], "cdr2": [f"YN{'ADEF'[g]}E" for g in genes], "cdr3": loops}
     if view == "residues":
         table = {"TRB_sequence": [f"QQ{loop}FG" for loop in loops], "TRB_span": [f"2:{2 + len(s)}" for s in loops]}
-        return Residues(pd.DataFrame(table), ResidueSource(Blosum62)), Y
+        return Residues(pd.DataFrame(table | {"TRB_locus": "TRB"}), ResidueSource(Blosum62)), Y
     letters |= {"v": [f"TRBV{g}" for g in genes], "j": ["TRBJ1-1"] * n, "sequence": [f"QQ{loop}FG" for loop in loops]}
     return pd.DataFrame({f"TRB_{part}": texts for part, texts in letters.items()}, dtype=object), Y
 

@@ -18,9 +18,9 @@ from airrformer.classify.features import read_inputs, read_labelled
 from airrformer.classify.heads import changed, changes, depth, learning_rates, trainable
 from airrformer.classify.judging import inner_folds
 from airrformer.classify.models import Task, fit, take
-from airrformer.classify.residue_heads import Residues, ResidueSource, bounds, residue_table, similar_groups
+from airrformer.classify.residue_heads import Chain, Residues, ResidueSource, bounds, residue_table, similar_groups
 from airrformer.config import Target, load_config
-from airrformer.core.config import ModelConfig
+from airrformer.core.config import ALPHABET_SIZE, TAGS, ModelConfig
 from airrformer.core.transformer import Transformer, initialise
 from airrformer.core.weights import save
 from airrformer.embed.encoders import load
@@ -51,6 +51,10 @@ def motifs(n, seed):
         letters[place : place + 2] = "WK" if label else "KW"
         sequences.append("".join(letters))
     return sequences, y
+
+
+def table_of(sequences, spans):
+    return pd.DataFrame({"TRB_sequence": sequences, "TRB_span": spans, "TRB_locus": "TRB"}, dtype=object)
 
 
 @pytest.fixture(scope="module")
@@ -93,11 +97,11 @@ def test_a_head_sees_its_region_alone(folder, study):
 
     def before_the_motif(sequences):
         spans = [f"0:{min(s.find('W'), s.find('K'))}" for s in sequences]
-        return Residues(pd.DataFrame({"TRB_sequence": sequences, "TRB_span": spans}), source)
+        return Residues(table_of(sequences, spans), source)
 
     X, y, X_new, y_new = study
     model = ResidueHeadClassifier(head="cnn", **FAST | {"max_epochs": 4}).fit(before_the_motif(X), y)
-    assert [len(v) for v in source.vectors([("ACDEFG", "1:4"), ("ACDEFG", "0:6")])] == [3, 6]
+    assert [len(v) for v in source.vectors([Chain("ACDEFG", "1:4"), Chain("ACDEFG", "0:6")])] == [3, 6]
     new = before_the_motif(X_new)
     scores = model.predict_proba(new)
     assert abs(roc_auc_score(y_new, scores[:, 1]) - 0.5) < 0.1  # three standard errors
@@ -134,7 +138,7 @@ def test_lora_trains_adapters_alone(folder, study):
     assert not any(".blocks.1." in name for name, p in trainable(tiny(folder), "lora", 1, 4).named_parameters()
                    if p.requires_grad)  # fmt: skip
     source = ResidueSource(lambda: load(folder))
-    table = pd.DataFrame({"TRB_sequence": X, "TRB_span": [f"0:{len(s)}" for s in X]})
+    table = table_of(X, [f"0:{len(s)}" for s in X])
     model = ResidueHeadClassifier(fine_tune="lora", lora_rank=4, **FAST | {"max_epochs": 1})
     model.fit(Residues(table, source), y)
     kept = {name: value for name, value in model.weights_[0].items() if name.startswith(("adapter.", "encoder."))}
@@ -182,10 +186,10 @@ def test_blocks_above_the_layer_are_left_alone(folder):
 
 
 def test_likes_are_held_out_together():
-    chains = [[(s, f"1:{len(s)}") for s in ("QASSF", "CASSF", "QATSF", "QGGGGG", "QWWWWW", "QHHHHH")]]
+    chains = [[Chain(s, f"1:{len(s)}") for s in ("QASSF", "CASSF", "QATSF", "QGGGGG", "QWWWWW", "QHHHHH")]]
     groups = similar_groups(chains)  # of residues from the second on: ASSF twice, ATSF one edit away, and three others
     assert groups[0] == groups[1] == groups[2] and len(set(groups)) == 4
-    scan = [[(s, "0:4") for s in ("AAAA", "AAAC", "AACC", "ACCC", "AAAA")]]  # one chain of neighbours
+    scan = [[Chain(s, "0:4") for s in ("AAAA", "AAAC", "AACC", "ACCC", "AAAA")]]  # one chain of neighbours
     assert similar_groups(scan)[0] == similar_groups(scan)[4] and len(set(similar_groups(scan))) == 4
     held = ResidueHeadClassifier(n_models=4, validation=0.25)._held_out(groups)
     assert np.sum(held, axis=0).tolist() == [1] * 6
@@ -194,7 +198,7 @@ def test_likes_are_held_out_together():
 
 def test_labels_of_test_receptors_change_nothing(folder, study):
     X, y = study[0][:150], study[1][:150]
-    table = pd.DataFrame({"TRB_sequence": X, "TRB_span": [f"0:{len(s)}" for s in X]})
+    table = table_of(X, [f"0:{len(s)}" for s in X])
     view, test = Residues(table, ResidueSource(lambda: load(folder))), np.arange(150) % 3 == 0
     settings = load_config({"classifiers": {"h": {"kind": "residue_head", "models": 2, "hidden": 8, "epochs": 3}}})
     found = []
@@ -267,6 +271,26 @@ def test_a_chain_that_is_missing_is_that_of_a_training_receptor(folder, study):
         for b in X[::-1][:3]
     ]
     assert all(tuple(np.round(p, 6)) in some for p, some in zip(lacking, drawn))
+
+
+@pytest.mark.parametrize("fine_tune", ["none", "lora"])
+def test_an_encoder_that_knows_loci_is_told_them(study, tmp_path, fine_tune):
+    tagged = ModelConfig(
+        layers=1, width=32, heads=4, feed_forward=64, tags=True, alphabet_size=ALPHABET_SIZE + len(TAGS)
+    )
+    model = Transformer(tagged)
+    initialise(model, torch.Generator().manual_seed(0))
+    save(model, tmp_path)
+    X, y = study[0][:60], study[1][:60]
+    table, source = table_of(X, [f"0:{len(s)}" for s in X]), ResidueSource(lambda: load(tmp_path))
+    head = ResidueHeadClassifier(fine_tune=fine_tune, hidden=8, max_epochs=1).fit(Residues(table, source), y)
+    scores = head.decision_function(Residues(table, source))
+    other = head.decision_function(Residues(table.assign(TRB_locus="TRA"), source))
+    assert np.abs(scores - other).max() > 1e-4
+    if fine_tune == "none":
+        (told,), (bare,) = (source.vectors([Chain(X[0], "0:3", locus)]) for locus in ("TRB", ""))
+        np.testing.assert_allclose(told, load(tmp_path).embed_residues([X[0]], loci=["TRB"])[0][:3], atol=1e-6)
+        np.testing.assert_allclose(bare, load(tmp_path).embed_residues([X[0]])[0][:3], atol=1e-6)
 
 
 # -------------------------------------------------------------------------------------------- in the workflow's hands
@@ -353,9 +377,31 @@ def test_spans_come_from_the_chains(toy):
     results, _, sequences = toy
     chains = pd.read_parquet(results.chains("toy"))
     table = residue_table(["r001", "r000", "absent"], chains, ["TRB"], "cdr3")
-    expected = [[sequences[i], f"3:{len(sequences[i]) - 3}"] for i in (1, 0)]
-    assert table.values.tolist() == [*expected, ["", ""]] and table.columns.tolist() == ["TRB_sequence", "TRB_span"]
+    expected = [[sequences[i], f"3:{len(sequences[i]) - 3}", "TRB"] for i in (1, 0)]
+    assert table.values.tolist() == [*expected, [""] * 3]
+    assert table.columns.tolist() == ["TRB_sequence", "TRB_span", "TRB_locus"]
     assert residue_table(["r000"], chains, ["TRB"], None)["TRB_span"].tolist() == [f"0:{len(sequences[0])}"]
+
+
+def test_an_encoder_of_loops_reads_loops(toy, tmp_path):
+    """Its residues are the same whether they are made before or with the encoder in training; ends are none."""
+    from airrformer.classify.residue_heads import _tokens, _vectors
+
+    results, _, sequences = toy
+    chains = pd.read_parquet(results.chains("toy"))[:2].assign(cdr1_start=0, cdr1_end=1, cdr2_start=1, cdr2_end=3)
+    table = residue_table(["r000", "r001"], chains, ["TRB"], "cdr3", "cdrs")
+    loops = [f"Q|QC|{s[3:-3]}" for s in sequences[:2]]
+    assert table["TRB_sequence"].tolist() == loops
+    assert table["TRB_span"].tolist() == [f"3:{len(s) - 3}" for s in sequences[:2]]
+    model = Transformer(ModelConfig(layers=1, width=16, heads=2, feed_forward=32, loops=True))
+    initialise(model, torch.Generator().manual_seed(0))
+    save(model, tmp_path / "loops")
+    source = ResidueSource(lambda: load(tmp_path / "loops"))
+    for span in (None, "0:7"):
+        rows = [[Chain(*texts) if span is None else Chain(texts[0], span) for texts in table.to_numpy()]]
+        (made,), (read,) = _vectors(source, rows)([0, 1]), _tokens(source.encoder, rows)([0, 1])
+        hidden = source.encoder.model.hidden_states(read.values, (1,))[0]
+        torch.testing.assert_close(hidden[read.mask], made.values[made.mask], atol=1e-5, rtol=0)
 
 
 def test_each_fold_is_read_by_its_own_encoder(toy):
@@ -368,14 +414,14 @@ def test_each_fold_is_read_by_its_own_encoder(toy):
     inputs = read_inputs(
         config, Target("toy", "tiny", "cdr3", "head"), results, read_labelled(config, "toy", results), "cpu"
     )
-    assert inputs.feature_names == ["TRB_sequence", "TRB_span"]
+    assert inputs.feature_names == ["TRB_sequence", "TRB_span", "TRB_locus"]
     whole, fold = inputs.whole, inputs.of_fold("random", 1, 0)
     assert fold.table.equals(whole.table)
-    chain = [tuple(whole.table.iloc[0])]
+    chain = [Chain(*whole.table.iloc[0])]
     (ours,), (theirs,) = whole.source.vectors(chain), fold.source.vectors(chain)
-    first, end = bounds(chain[0][1])
+    first, end = bounds(chain[0].span)
     np.testing.assert_allclose(
-        ours, load(results.encoder("tiny")).embed_residues([chain[0][0]])[0][first:end], atol=1e-6
+        ours, load(results.encoder("tiny")).embed_residues([chain[0].sequence])[0][first:end], atol=1e-6
     )
     assert np.abs(ours - theirs).max() > 0.1
 

@@ -192,7 +192,8 @@ def residues_of(
             return load_folder(results.fold_encoders(embedding.encoder) / fold, None, device)
         return load_encoder(encoder.kind, results, embedding.encoder, device, "auto")
 
-    table = residue_table(ids, chains, config.datasets[embedding.dataset].chains, pooling.region)
+    form = getattr(encoder, "sequence", ["chain"])[0]
+    table = residue_table(ids, chains, config.datasets[embedding.dataset].chains, pooling.region, form)
     return Residues(table, ResidueSource(load, getattr(encoder, "layer", -1), embedding.encoder, device))
 
 

@@ -1,8 +1,9 @@
 """Classifiers that read the residue vectors of an encoder, and may train it along with them.
 
-Residues are a table with one row a receptor and columns ``<chain>_sequence``, the whole chain, and ``<chain>_span``,
-the residues of it that count, as text such as ``104:117`` (from 0, half-open); ``""`` where the receptor lacks the
-chain. They come with the encoder that reads them. torch is imported where it is needed: it costs seconds.
+Residues are a table with one row a receptor and columns ``<chain>_sequence``, the chain as its encoder reads it,
+``<chain>_span``, the residues of it that count, as text such as ``104:117`` (from 0, half-open), and ``<chain>_locus``;
+``""`` where the receptor lacks the chain. They come with the encoder that reads them. torch is imported where it is
+needed: it costs seconds.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from airrformer.classify.networks import AveragedNetworks
 from airrformer.classify.residues import fill_missing, find_donors
+from airrformer.core.writing import LOOP_END
 from airrformer.errors import UserError
 from airrformer.receptors.distances import linked_pieces, neighbours, unique
 
@@ -41,6 +43,14 @@ _LEAST_STEPS = 30  # of an epoch: a few hundred receptors are gone through sever
 _ALIKE = 1  # edits between receptors that are held out together
 
 
+class Chain(NamedTuple):
+    """A chain as it stands in a table of residues."""
+
+    sequence: str
+    span: str
+    locus: str = ""
+
+
 class ResidueSource:
     """An encoder, loaded when it is first needed, and the residue vectors that it has made so far.
 
@@ -52,7 +62,7 @@ class ResidueSource:
         self, load: Callable[[], ResidueEncoder], layer: int = -1, name: str = "", device: str = "auto"
     ) -> None:
         self._load, self._layer, self.name, self.device = load, layer, name, device
-        self._made: dict[tuple[str, str], np.ndarray] = {}
+        self._made: dict[Chain, np.ndarray] = {}
         self._bytes = 0
 
     @cached_property
@@ -64,21 +74,22 @@ class ResidueSource:
         """From 0. Raises ``UserError`` for one that the encoder does not have."""
         return self.encoder._layer(self._layer)
 
-    def vectors(self, chains: Sequence[tuple[str, str]]) -> list[np.ndarray]:
-        """Of each (sequence, span) the vectors of the span's residues, (L_i, D), in the context of the sequence.
+    def vectors(self, chains: Sequence[Chain]) -> list[np.ndarray]:
+        """Of each chain the vectors of the span's residues, (L_i, D), in the context of the sequence.
 
         Each is made once and kept, as float32, or as float16 once they take more than 2 GB.
         """
         new = [chain for chain in dict.fromkeys(chains) if chain not in self._made]
         for start in range(0, len(new), 2000):
             some = new[start : start + 2000]
-            made = self.encoder.embed_residues([sequence for sequence, _ in some], self._layer)
-            for (sequence, span), values in zip(some, made):
-                first, end = bounds(span)
+            loci = [chain.locus or None for chain in some]
+            made = self.encoder.embed_residues([chain.sequence for chain in some], self._layer, loci=loci)
+            for chain, values in zip(some, made):
+                first, end = bounds(chain.span)
                 kept = values[first:end].copy()
                 if self._bytes + kept.nbytes > _FULL_PRECISION:
                     kept = kept.astype(np.float16)
-                self._made[sequence, span] = kept
+                self._made[chain] = kept
                 self._bytes += kept.nbytes
         return [self._made[chain] for chain in chains]
 
@@ -114,24 +125,26 @@ def bounds(span: str) -> tuple[int, int]:
 
 
 def residue_table(
-    receptor_ids: Sequence[str], chains: pd.DataFrame, names: Sequence[str], region: str | None
+    receptor_ids: Sequence[str], chains: pd.DataFrame, names: Sequence[str], region: str | None, form: str = "chain"
 ) -> pd.DataFrame:
     """The table of residues of receptors, in their order; ``names``: of the chains, ``region``: what counts of each.
 
+    ``form``: how the encoder reads a chain, as ``embed.features.written_chains``.
+
     A chain without bounds of the region counts whole, and a line of the log says how many these are.
     """
-    from airrformer.embed.features import region_spans
+    from airrformer.embed.features import region_spans, written_chains
 
     columns: dict[str, np.ndarray] = {}
     for name in names:
         rows = chains[chains["chain"] == name].drop_duplicates("receptor_id").set_index("receptor_id", drop=False)
         present = np.array([receptor in rows.index for receptor in receptor_ids], dtype=bool)
         rows = rows.loc[[receptor for receptor, there in zip(receptor_ids, present) if there]]
-        sequences = rows["sequence_aa"].tolist()
-        spans = region_spans(rows, region, name)
-        if spans is None:
-            spans = [(0, len(sequence)) for sequence in sequences]
-        for part, texts in (("sequence", sequences), ("span", [f"{first}:{end}" for first, end in spans])):
+        sequences, known = written_chains(rows, form)
+        spans = region_spans(rows["receptor_id"], sequences, known, region, name)
+        loci = rows["locus"].astype(object).fillna("").tolist()
+        found = {"sequence": sequences, "span": [f"{first}:{end}" for first, end in spans], "locus": loci}
+        for part, texts in found.items():
             column = columns[f"{name}_{part}"] = np.full(len(receptor_ids), "", dtype=object)
             column[present] = texts
     return pd.DataFrame(columns, index=pd.RangeIndex(len(receptor_ids)), dtype=object)
@@ -266,7 +279,7 @@ class ResidueHeadClassifier(AveragedNetworks):
     # ---------------------------------------------------------------------------------------------- what is read
 
     def _columns(self) -> list[str]:
-        return [f"{chain}_{part}" for chain in self.chains_ for part in ("sequence", "span")]
+        return [f"{chain}_{part}" for chain in self.chains_ for part in Chain._fields]
 
     def _read(self, X) -> Residues:
         """X as residues, read by its own encoder or by that of the parameters."""
@@ -279,6 +292,7 @@ class ResidueHeadClassifier(AveragedNetworks):
             texts = X[name].fillna("").astype(str).tolist()
             columns[name] = texts
             columns[name.removesuffix("sequence") + "span"] = self._spans(texts)
+            columns[name.removesuffix("sequence") + "locus"] = [""] * len(texts)
         if not columns:
             raise UserError(f"a column <chain>_sequence was expected; there are {', '.join(map(str, X.columns))}")
         if not hasattr(self, "source_"):  # it was fitted elsewhere
@@ -293,7 +307,7 @@ class ResidueHeadClassifier(AveragedNetworks):
     def _spans(self, sequences: list[str]) -> list[str]:
         there = [sequence for sequence in sequences if sequence]
         if self.region is None:
-            found = [(0, len(sequence)) for sequence in there]
+            found = [(0, len(sequence.replace(LOOP_END, ""))) for sequence in there]
         else:
             from airrformer.embed.encoders import _region_spans
 
@@ -301,10 +315,13 @@ class ResidueHeadClassifier(AveragedNetworks):
         spans = iter(found)
         return [":".join(map(str, next(spans))) if sequence else "" for sequence in sequences]
 
-    def _chains(self, table: pd.DataFrame) -> list[list[tuple[str, str]]]:
-        """Of each chain the (sequence, span) of each receptor; what one lacks is filled in."""
+    def _chains(self, table: pd.DataFrame) -> Chains:
+        """Those of each receptor; what one lacks is filled in."""
         filled = fill_missing(table, self._columns(), self.donors_)
-        return [list(zip(filled[f"{chain}_sequence"], filled[f"{chain}_span"])) for chain in self.chains_]
+        return [
+            [Chain(*texts) for texts in zip(*(filled[f"{chain}_{part}"] for part in Chain._fields))]
+            for chain in self.chains_
+        ]
 
     # ------------------------------------------------------------------------------------------------- networks
 
@@ -398,7 +415,7 @@ class ResidueHeadClassifier(AveragedNetworks):
 
 # ------------------------------------------------------------------------------------------ what a network is given
 
-Chains = list[list[tuple[str, str]]]  # of each chain the (sequence, span) of each receptor
+Chains = list[list[Chain]]  # of each chain that of each receptor
 Read = Callable[[object], "list[Part]"]  # row numbers -> a part for each chain
 
 
@@ -408,9 +425,9 @@ def _vectors(source: ResidueSource, chains: Chains) -> Read:
 
     device = source.encoder.device
 
-    def values_of(distinct: list[tuple[str, str]]):
+    def values_of(distinct: list[Chain]):
         made = source.vectors(distinct)
-        return lambda used: [(torch.from_numpy(made[i]), 0, len(made[i])) for i in used]
+        return lambda used: [(torch.from_numpy(made[i]), np.arange(len(made[i]))) for i in used]
 
     return _reader(chains, values_of, 0, device)
 
@@ -421,17 +438,22 @@ def _tokens(encoder: ResidueEncoder, chains: Chains) -> Read:
 
     from airrformer.core.alphabet import PAD
 
-    def values_of(distinct: list[tuple[str, str]]):
-        written = encoder.write([sequence for sequence, _ in distinct])
-        rows = [torch.from_numpy(row.tokens) for row in written]
-        spans = [tuple(row.residues[0] + at for at in bounds(span)) for (_, span), row in zip(distinct, written)]
-        return lambda used: [(rows[i], *spans[i]) for i in used]
+    def values_of(distinct: list[Chain]):
+        written = encoder.write([chain.sequence for chain in distinct], [chain.locus or None for chain in distinct])
+        rows = [
+            (torch.from_numpy(row.tokens), row.residues[slice(*bounds(chain.span))])
+            for chain, row in zip(distinct, written)
+        ]
+        return lambda used: [rows[i] for i in used]
 
     return _reader(chains, values_of, PAD, encoder.device)
 
 
 def _reader(chains: Chains, values_of: Callable, padding: int, device: torch.device) -> Read:
-    """Rows of a batch, padded to the longest. ``values_of``: distinct chains -> what gives some of them, with spans."""
+    """Rows of a batch, padded to the longest.
+
+    values_of: distinct chains -> what gives some of them, each with the places that count.
+    """
     import torch
     from torch.nn.utils.rnn import pad_sequence
 
@@ -447,10 +469,10 @@ def _reader(chains: Chains, values_of: Callable, padding: int, device: torch.dev
         for values, of in parts:
             used, place = np.unique(of[np.asarray(rows)], return_inverse=True)
             some = values(used)
-            padded = pad_sequence([row for row, _, _ in some], batch_first=True, padding_value=padding)
-            first, end = (torch.tensor([row[i] for row in some])[:, None] for i in (1, 2))
-            places = torch.arange(padded.shape[1])
-            mask = (places >= first) & (places < end)
+            padded = pad_sequence([row for row, _ in some], batch_first=True, padding_value=padding)
+            mask = torch.zeros(padded.shape[:2], dtype=torch.bool)
+            for i, (_, places) in enumerate(some):
+                mask[i, places] = True
             found.append(Part(*(tensor.to(device) for tensor in (padded, mask, torch.from_numpy(place)))))
         return found
 
@@ -463,7 +485,8 @@ def similar_groups(chains: Chains) -> np.ndarray:
     Where that ties more than half of them into one, as in a mutational scan: those with the same residues.
     """
     read = [
-        tuple(sequence[slice(*bounds(span))] for sequence, span in receptor) for receptor in zip(*chains, strict=True)
+        tuple(chain.sequence.replace(LOOP_END, "")[slice(*bounds(chain.span))] for chain in receptor)
+        for receptor in zip(*chains, strict=True)
     ]
     distinct, of = unique(read)
     # numbered in the order of the residues, so that the order of the rows changes nothing

@@ -87,7 +87,7 @@ def _chain_features(
     for pooling in poolings.values():
         regions = LOOPS if pooling.kind == "loops" else (pooling.region,)
         kind = "mean" if pooling.kind == "loops" else pooling.kind
-        asked += [(kind, _spans(rows["receptor_id"], texts, bounds, region, chain)) for region in regions]
+        asked += [(kind, region_spans(rows["receptor_id"], texts, bounds, region, chain)) for region in regions]
     sequences, loci, shift = _with_partners(rows, chain, texts, settings, together)
     encoder.check_lengths(rows["receptor_id"].tolist(), sequences)
     pools = [Pool(kind, spans + shift[:, None]) for kind, spans in asked]
@@ -130,15 +130,13 @@ def _with_partners(
     return sequences, loci, shift
 
 
-def region_spans(rows: pd.DataFrame, region: str | None, chain: str) -> np.ndarray | None:
-    """(n, 2) half-open spans of the region; a chain whose region is unknown is pooled whole, and said so."""
-    return None if region is None else _spans(rows["receptor_id"], *written_chains(rows, "chain"), region, chain)
-
-
-def _spans(
+def region_spans(
     ids: pd.Series, texts: Sequence[str], bounds: Mapping[str, np.ndarray], region: str | None, chain: str
 ) -> np.ndarray:
-    """The same, of ``texts`` with their ``bounds``; without a region all of each."""
+    """(n, 2) half-open spans of the region in ``texts``, which ``written_chains`` gives; without a region all of each.
+
+    A chain whose region is unknown is pooled whole, and said so.
+    """
     whole = np.array([(0, residue_count(text)) for text in texts], dtype=int).reshape(-1, 2)
     if region is None:
         return whole
