@@ -195,7 +195,12 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def encoder_vectors(encoder, letters: pd.DataFrame) -> np.ndarray:
-    """float32 (n, D): pooled vectors of both chains, each of length 1, side by side."""
+    """float32 (n, D): of encoders that read pairs their loops, else the mean vector of each chain, side by side."""
+    if encoder.config.pairs:
+        loops = [
+            letters[[f"{chain}_{loop}" for loop in ("cdr1", "cdr2", "cdr3")]].agg("|".join, axis=1) for chain in CHAINS
+        ]
+        return encoder.embed(list(zip(*loops)), pooling="loops", loci=[CHAINS] * len(letters))
     found = []
     for chain in CHAINS:
         of, sequences = pd.factorize(letters[f"{chain}_sequence"])

@@ -35,6 +35,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from airrformer.classify.similarity import (
     Kernel,
     Metric,
+    PartDistance,
     References,
     at_bandwidth,
     blocks_of,
@@ -373,8 +374,9 @@ class DensityStack(ByDistance):
     """One logistic regression over log densities, shared by all classes: a stack of density ratios without folds.
 
     It sees of a receptor and a class the log odds of ``KernelDensityRatio`` in several views (all chains together at
-    three bandwidths and by the nearer chain, each chain alone, each CDR3 alone, the genes alone; of vectors four
-    bandwidths), of some views the densities behind them (positives, negatives, positives of other classes, controls),
+    three bandwidths and by the nearer chain, each chain alone, each CDR3 alone, the genes alone; of vectors the same,
+    with all but the CDR3 for the genes, or where nothing is said of their columns four bandwidths), of some views the
+    densities behind them (positives, negatives, positives of other classes, controls),
     and how well the best other class claims the receptor. In training each receptor is seen from the others that are
     no copies of it, so that nothing is fitted to what it was made of. All classes share the coefficients, each
     weighing the same: small classes learn from large ones. With one class there is that class alone. Receptors that
@@ -387,10 +389,14 @@ class DensityStack(ByDistance):
         metric, options: as in ``KernelDensityRatio``; the views change ``smaller``, ``chains``, ``weights`` and genes.
         background, controls: as there, for the log odds.
         C: of the logistic regression, over standardised features.
+        chains, loops: of vectors, how many chains stand side by side in X, and how many parts of one width each of
+            them has, the last its CDR3 (pooling ``loops``: 3; a mean over the chain: 1).
     """
 
-    def __init__(self, C=0.1, *, metric="loops", options=None, background=1.0, controls=0.3):
+    def __init__(self, C=0.1, *, metric="loops", options=None, background=1.0, controls=0.3, chains=1, loops=1):
         self.C = C
+        self.chains = chains
+        self.loops = loops
         self.metric = metric
         self.options = options
         self.background = background
@@ -417,6 +423,8 @@ class DensityStack(ByDistance):
         """Metric, bandwidth, and whether its single densities are looked at, too."""
         base = metric_of(self.metric, self.options)
         if not isinstance(references, Encoded):
+            if self.chains * self.loops > 1:
+                return self._views_of_vectors(references.shape[1])
             return [(base, bandwidth, bandwidth == 0.2) for bandwidth in (0.05, 0.1, 0.2, 0.4)]
         chains = tuple(base.parts(references.columns))
         only_cdr3, only_genes = (0.0, 0.0, 1.0), (0.0, 0.0, 0.0)
@@ -429,6 +437,22 @@ class DensityStack(ByDistance):
             views.append((replace(base, chains=(chain,), chain_weights=None, weights=only_cdr3), 0.12, False))
         views.append((replace(base, chains=chains, chain_weights=None, weights=only_genes, **genes), 0.4, True))
         return [view for view in views if _is_possible(view[0], references)]
+
+    def _views_of_vectors(self, columns: int) -> list[tuple[Metric, float, bool]]:
+        """The same of vectors: all, the nearer chain, each chain, each CDR3, and all but the CDR3s."""
+        width = columns // self.chains
+        part = width // self.loops
+        starts = [chain * width for chain in range(self.chains)]
+        whole = tuple((start, start + width) for start in starts)
+        views = [(PartDistance(whole), bandwidth, single) for bandwidth, single in _BANDWIDTHS]
+        if self.chains > 1:
+            views += [(PartDistance(whole, 0.65), bandwidth, False) for bandwidth, _ in _BANDWIDTHS]
+            views += [(PartDistance((chain,)), 0.1, True) for chain in whole]
+        if self.loops > 1:
+            last = (self.loops - 1) * part
+            views += [(PartDistance(((start + last, start + last + part),)), 0.12, False) for start in starts]
+            views.append((PartDistance(tuple((start, start + last) for start in starts)), 0.12, True))
+        return views
 
     def _features(self, queries: References, references: References, copies: np.ndarray | None = None) -> np.ndarray:
         """What is stacked, float (m, K, D) of the K classes that are trained."""

@@ -22,7 +22,29 @@ FORMS: tuple[str, ...] = ("exponential", "gaussian")
 _AT_ONCE = 4096  # rows of a table that are worked on at a time
 _SAMPLE = 120  # rows, of which all pairs say what distance is usual
 
-Metric = LoopDistance | str
+
+@dataclass(frozen=True)
+class PartDistance:
+    """Euclidean distance of vectors over some of their columns.
+
+    chains: of each chain that is compared its columns, from and to. smaller: as in ``LoopDistance``; 0.5: all columns
+    together.
+    """
+
+    chains: tuple[tuple[int, int], ...]
+    smaller: float = 0.5
+
+    def between(self, A, B) -> np.ndarray:
+        """float64 (m, n)."""
+        tables = [vector_distances(A[:, start:end], B[:, start:end], "euclidean") for start, end in self.chains]
+        if len(tables) == 1:
+            return tables[0]
+        if self.smaller == 0.5:
+            return np.sqrt(sum(table**2 for table in tables))
+        return self.smaller * np.minimum.reduce(tables) + (1 - self.smaller) * np.maximum.reduce(tables)
+
+
+Metric = LoopDistance | PartDistance | str
 References = Encoded | np.ndarray | sparse.csr_array
 
 
@@ -57,7 +79,9 @@ def blocks_of(
         yield rows, [_VectorBlock(vector_distances(queries[rows], references, metric)) for metric in metrics]
 
 
-def vector_distances(A, B, metric: str) -> np.ndarray:
+def vector_distances(A, B, metric: PartDistance | str) -> np.ndarray:
+    if isinstance(metric, PartDistance):
+        return metric.between(A, B)
     squares = [np.asarray(M.multiply(M).sum(axis=1)).ravel() if sparse.issparse(M) else (M**2).sum(1) for M in (A, B)]
     products = A @ B.T
     products = products.toarray() if sparse.issparse(products) else products
