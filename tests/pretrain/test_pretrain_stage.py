@@ -8,6 +8,7 @@ import pytest
 
 from airrformer.config import load_config
 from airrformer.core.weights import load_own, sha256
+from airrformer.embed.encoders import load
 from airrformer.errors import UserError
 from airrformer.parse import parse_dataset
 from airrformer.paths import Results
@@ -16,6 +17,7 @@ from airrformer.receptors.tables import write_table
 from airrformer.versions import STAGE_VERSIONS
 
 from .conftest import small_config
+from .test_reading import paired
 
 FILES = {"model.safetensors", "config.json", "history.tsv", "metrics.json", "card.md", "status.json"}
 
@@ -141,3 +143,55 @@ def test_train_folds_never_see_their_test_receptors(chains, receptors, tmp_path,
 def test_an_encoder_that_is_not_trained_here_is_named(config, chains, tmp_path):
     with pytest.raises(UserError, match=r"encoder 'esm' is none that is trained.*\['tiny'\]"):
         pretrain(config, "esm", {"toy": chains}, tmp_path / "esm")
+
+
+def with_encoder(**changes):
+    values = small_config(changes.pop("corpus", ("toy",))).model_dump(mode="json")
+    values["encoders"]["tiny"] |= changes
+    return values
+
+
+def test_pairs_as_loops_and_chains_with_tags_by_both_objectives(tmp_path):
+    values = with_encoder(objective="both", sequence=["cdrs", "chain"], pairs=True, tags=True)
+    values["datasets"]["toy"] |= {"chains": ["TRA", "TRB"], "species": "human"}
+    pretrain(load_config(values), "tiny", {"toy": paired(80)}, tmp_path / "tiny", device="cpu")
+    model = load_own(tmp_path / "tiny")
+    assert (model.config.pairs, model.config.loops, model.config.tags, model.config.segments) == (True, True, True, 2)
+    metrics = json.loads((tmp_path / "tiny" / "metrics.json").read_text())
+    assert set(metrics["regions_by_locus"]) == {"TRA", "TRB"} and metrics["compared"] == {}
+    assert metrics["n_receptors"] < metrics["n_train"] <= 2 * metrics["n_receptors"]
+    card = (tmp_path / "tiny" / "card.md").read_text()
+    assert "as CDR1, CDR2 and CDR3 or whole, the two of a receptor together" in card and "40% of the views" in card
+    encoder = load(tmp_path / "tiny", device="cpu")
+    assert encoder.embed([("CAS|TT|ASSF", "MN|SV|ASSLF")], pooling="loops").shape == (1, 6 * 16)
+
+
+def test_published_encoders_guess_the_same_residues_for_the_card(chains, tmp_path, caplog):
+    values = with_encoder(compare=["antiberty", "esm2_t36_3B_UR50D"])
+    pretrain(load_config(values), "tiny", {"toy": chains.head(20)}, tmp_path / "tiny", device="cpu")
+    found = json.loads((tmp_path / "tiny" / "metrics.json").read_text())["compared"]
+    assert set(found) == {"", "antiberty"}  # nobody has the other's weights
+    assert "esm2_t36_3B_UR50D: its weights are not on this machine" in caplog.text
+    assert found["antiberty"]["TRB"]["cdr3"]["n"] == found[""]["TRB"]["cdr3"]["n"] > 0
+    assert "| TRB | antiberty |" in (tmp_path / "tiny" / "card.md").read_text()
+
+
+def test_labels_of_the_training_folds_alone_teach_a_supervised_encoder(chains, receptors, tmp_path):
+    values = with_encoder(corpus="train_folds", objective="contrastive", supervised=True)
+    config = load_config(values)
+    pretrain(config, "tiny", {"toy": chains}, tmp_path / "tiny", device="cpu", receptors={"toy": receptors})
+    card = (tmp_path / "tiny" / "card.md").read_text()
+    assert "with their classes" in card and "of the views were told" in card
+    unknown = receptors.assign(label=[[] for _ in range(len(receptors))])
+    with pytest.raises(UserError, match="toy: no receptor has a class"):
+        pretrain(config, "tiny", {"toy": chains}, tmp_path / "none", device="cpu", receptors={"toy": unknown})
+
+
+def test_labels_on_which_it_would_be_judged_are_refused():
+    values = with_encoder(objective="contrastive", supervised=True)
+    values |= {"poolings": {"mean": {"kind": "mean"}}, "classifiers": {"logistic": {"kind": "logistic_regression"}}}
+    values["targets"] = [{"encoders": ["tiny"]}]
+    config = load_config(values)
+    assert any("tiny.supervised: it learns the labels of 'toy'" in line for line in config.loose_ends())
+    values["targets"] = []
+    assert not any("supervised" in line for line in load_config(values).loose_ends())
