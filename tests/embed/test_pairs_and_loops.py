@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -11,8 +13,11 @@ from airrformer.config import Dataset
 from airrformer.config.encoders import LoopsPooling, MaxPooling, MeanPooling, MiniEncoder
 from airrformer.core.config import FAMILIES, ModelConfig
 from airrformer.core.transformer import Transformer, initialise
+from airrformer.core.weights import save
 from airrformer.embed.encoders import Blosum62, TransformerEncoder, residue_count
+from airrformer.embed.extractor import FeatureExtractor
 from airrformer.embed.features import dataset_features, written_chains
+from airrformer.embed.stage import embed_file
 from airrformer.errors import UserError
 from airrformer.parse import parse_input
 
@@ -155,3 +160,20 @@ def test_chains_as_they_are_written(parsed):
     assert texts == ["CALSDSGGSNYKLTF", "CASSYSGQGNEQYF"] and bounds["cdr3"].tolist() == [[1, 14], [1, 13]]
     unknown = rows.assign(cdr1_start=pd.NA, cdr1_end=pd.NA)
     assert written_chains(unknown, "cdrs")[0] == rows["sequence_aa"].tolist()
+
+
+def test_the_extractor_says_how_many_numbers_loops_become(encoder, tmp_path):
+    save(encoder.model, tmp_path / "tiny")
+    extractor = FeatureExtractor(tmp_path / "tiny", pooling="loops", device="cpu").fit([LOOPS])
+    assert extractor.transform([LOOPS]).shape == (1, extractor.n_features_out_) == (1, 6 * 96)
+    again = pickle.loads(pickle.dumps(extractor))
+    assert again.transform([LOOPS]) == pytest.approx(extractor.transform([LOOPS]))
+    assert len(again.get_feature_names_out()) == 6 * 96
+
+
+def test_a_file_of_whole_chains_by_loops(encoder, tmp_path):
+    save(encoder.model, tmp_path / "tiny")
+    (tmp_path / "chains.fasta").write_text(f">a\n{ALPHA}\n>b\n{BETA}\n", encoding="utf-8")
+    embed_file(tmp_path / "chains.fasta", str(tmp_path / "tiny"), tmp_path / "out.csv", pooling="loops", device="cpu")
+    table = pd.read_csv(tmp_path / "out.csv")
+    assert table["sequence_id"].tolist() == ["a", "b"] and table.shape == (2, 1 + 3 * 96)

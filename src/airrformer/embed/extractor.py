@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from airrformer.embed.encoders import BATCH_TOKENS, load
+from airrformer.embed.encoders import BATCH_TOKENS, LOOPS, Sequences, load
 
 
 class FeatureExtractor(TransformerMixin, BaseEstimator):
@@ -18,14 +17,14 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     encoder: a name or folder, as ``airrformer.load`` takes it.
-    pooling: ``mean``, ``max``, or a region such as ``cdr3``.
+    pooling: ``mean``, ``max``, a region such as ``cdr3``, or ``loops``.
     layer: 0 the embedding, -1 the last.
     weights, device, precision: as in ``airrformer.load``.
     batch_tokens: padded tokens a batch; it changes no result.
 
     Attributes
     ----------
-    encoder_: the loaded encoder. n_features_out_: its width.
+    encoder_: the loaded encoder. n_features_out_: how many numbers a sequence becomes.
     """
 
     def __init__(
@@ -46,14 +45,19 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
         self.precision = precision
         self.batch_tokens = batch_tokens
 
-    def fit(self, X: Sequence[str], y: object = None) -> FeatureExtractor:
-        """Load the encoder. ``X`` and ``y`` are not looked at."""
-        self.encoder_ = load(self.encoder, self.weights, self.device, self.precision)
-        self.n_features_out_ = self.encoder_.width
+    def fit(self, X: Sequences, y: object = None) -> FeatureExtractor:
+        """Load the encoder. Of ``X`` is looked at whether it holds chains or pairs of them; ``y`` is not."""
+        self._load()
+        first = next(iter(X), "")
+        loops = len(LOOPS) * (len(first) if isinstance(first, tuple) else 1)
+        self.n_features_out_ = self.encoder_.width * (loops if self.pooling == "loops" else 1)
         return self
 
-    def transform(self, X: Sequence[str]) -> np.ndarray:
-        """``X``: n sequences (list, array, Series). Returns float32 (n, D), row i for sequence i."""
+    def _load(self) -> None:
+        self.encoder_ = load(self.encoder, self.weights, self.device, self.precision)
+
+    def transform(self, X: Sequences) -> np.ndarray:
+        """``X``: n sequences (list, array, Series), as ``embed`` takes them. Returns float32 (n, D), row i for i."""
         check_is_fitted(self, "encoder_")
         return self.encoder_.embed(X, pooling=self.pooling, layer=self.layer, batch_tokens=self.batch_tokens)
 
@@ -76,4 +80,4 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
     def __setstate__(self, state: dict) -> None:
         super().__setstate__(state)
         if "n_features_out_" in state:
-            self.fit([])
+            self._load()

@@ -86,7 +86,7 @@ def embed_file(
         with replacing(output) as temporary, temporary.open("wb") as file:
             np.savez(file, ids=np.array(found.ids), X=vectors)
     else:
-        table = pd.DataFrame(vectors, columns=[f"{loaded.name}_{i}" for i in range(loaded.width)])
+        table = pd.DataFrame(vectors, columns=[f"{loaded.name}_{i}" for i in range(vectors.shape[1])])
         table.insert(0, "sequence_id", found.ids)
         if output.suffix == ".parquet":
             write_table(table, output)
