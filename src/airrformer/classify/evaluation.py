@@ -134,7 +134,8 @@ def classify(config: Config, target: Target, results: Results, output: str | Pat
     with threadpool_limits(limits=1):
         started = time.monotonic()
         study = open_study(config, target.dataset, results)
-        inputs, task = read_inputs(config, target, results, study.data, device), task_of(config, target)
+        task = task_of(config, target, study.data.classes)
+        inputs = read_inputs(config, target, results, study.data, device)
         metrics, predictions = assess(study, task, inputs, "/".join(target))
         split = study.trials[study.strictest][0].split
         fitted = fit_on_all(task, study.data, split, inputs.whole)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -33,9 +34,10 @@ from airrformer.classify.kernels import (
 from airrformer.classify.logistic import logistic_path
 from airrformer.classify.multi_kernel import MultiKernelRidge, MultiKernelSVC, ViewKernel
 from airrformer.classify.neighbors import DistanceNeighborsRegressor
+from airrformer.classify.receptor_peptide import ReceptorPeptideClassifier
 from airrformer.classify.regression import build_regressor, on_scale
 from airrformer.classify.residue_heads import ResidueHeadClassifier
-from airrformer.classify.residues import ResidueCNN
+from airrformer.classify.residues import REGIONS, ResidueCNN
 from airrformer.classify.vectors import KINDS, Densify
 from airrformer.config.classifiers import (
     Classifier,
@@ -49,6 +51,7 @@ from airrformer.config.classifiers import (
     MlpClassifier,
     MultiKernelClassifier,
     NearestNeighborsClassifier,
+    PeptideClassifier,
     RandomForestClassifier,
     RbfSvmClassifier,
 )
@@ -143,9 +146,11 @@ def _support(settings: DistanceSvmClassifier, point: dict, X) -> dict:
     return _kernel(settings, point, X) | {"landmarks": settings.landmarks}
 
 
-def _density_stack(settings: DensityStackClassifier, point: dict, X, seed: int) -> DensityStack:
+def _density_stack(
+    settings: DensityStackClassifier, point: dict, X, seed: int, chains: int = 1, loops: int = 1
+) -> DensityStack:
     weights = {"background": settings.background, "controls": settings.controls}
-    return DensityStack(**point, **weights, **_compared(settings, X))
+    return DensityStack(**point, **weights, **_compared(settings, X), chains=chains, loops=loops)
 
 
 def _by_distance(cautious: tuple[str, ...], parameters: Callable, estimator: type, scores: Callable) -> Family:
@@ -250,6 +255,29 @@ FAMILIES: dict[str, Family] = {
     ),
     "residue_head": Family(lambda settings: [{}], _head, _one_by_one(_one_network(_head))),
 }
+
+
+# --------------------------------------------------------------------------- with peptides: receptor_peptide.py
+
+
+def receptor_peptide(peptides: tuple[str, ...]) -> Family:
+    """The family of the networks that read these peptides, one a class, beside the receptors."""
+
+    def estimator(settings: PeptideClassifier, point: dict, X, seed: int) -> ReceptorPeptideClassifier:
+        fixed = settings.model_dump(exclude={"kind", "budget", "models", "epochs", "peptides"})
+        averaged = {"n_models": settings.models, "max_epochs": settings.epochs, "random_state": seed}
+        return ReceptorPeptideClassifier(list(peptides), regions=REGIONS, **fixed, **averaged)
+
+    return Family(lambda settings: [{}], estimator, _one_by_one(_one_network(estimator)), reads_letters=True)
+
+
+# ---------------------------------------------------------------------- vectors of chains and loops: kernels.py
+
+
+def density_stack(chains: int, loops: int) -> Family:
+    """The family of the stacked densities of vectors, so many chains side by side with so many loops each."""
+    estimator = partial(_density_stack, chains=chains, loops=loops)
+    return Family(FAMILIES["density_stack"].grid, estimator, _one_by_one(estimator))
 
 
 # ------------------------------------------------------------------------------ several kernels: multi_kernel.py

@@ -8,8 +8,9 @@ Letters: n receptors to learn from, m others, K classes, G grid points.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import compress
 
 import numpy as np
 import pandas as pd
@@ -23,12 +24,15 @@ from airrformer.classify.families import (
     NUMBERS_BY_DISTANCE,
     REGRESSORS,
     Family,
+    density_stack,
     multi_kernel,
     multi_kernel_of_numbers,
+    receptor_peptide,
 )
 from airrformer.classify.features import view_name
 from airrformer.classify.metrics import auroc_by_column, best_threshold, mean_defined, spearman
 from airrformer.classify.multi_kernel import ViewKernel
+from airrformer.classify.receptor_peptide import peptides_of
 from airrformer.classify.residues import Completed, LettersOf, LettersOneHot, PhysChem
 from airrformer.classify.stacking import Stack
 from airrformer.config import (
@@ -44,7 +48,13 @@ from airrformer.config import (
     StackClassifier,
     Target,
 )
-from airrformer.config.classifiers import CnnClassifier, DistanceSvmClassifier
+from airrformer.config.classifiers import (
+    CnnClassifier,
+    DensityStackClassifier,
+    DistanceSvmClassifier,
+    PeptideClassifier,
+)
+from airrformer.config.encoders import POOLING_OF
 
 INNER_FOLDS = 3
 
@@ -76,6 +86,8 @@ class Task:
     members, rivals: for a stack, the task of each and the name of what it reads among the views of X (``None``: all
         of them); and whether the best other class is weighed, too.
     kernels: for several kernels combined, each of them, unfitted.
+    peptides: of each class, for a classifier that reads them.
+    layout: of vectors that an encoder pooled, how many chains stand side by side, and how many loops of each.
     """
 
     settings: Classifier
@@ -86,9 +98,19 @@ class Task:
     rivals: bool = False
     regression: bool = False
     kernels: tuple[ViewKernel, ...] = ()
+    peptides: tuple[str, ...] = ()
+    layout: tuple[int, int] = (1, 1)
+
+    def of_classes(self, kept: np.ndarray) -> Task:
+        """The task of some of the classes, bool (K,)."""
+        return replace(self, peptides=tuple(compress(self.peptides, kept)))
 
     @property
     def family(self) -> Family:
+        if self.peptides:
+            return receptor_peptide(self.peptides)
+        if isinstance(self.settings, DensityStackClassifier) and self.layout != (1, 1):
+            return density_stack(*self.layout)
         if self.kernels:
             return (multi_kernel_of_numbers if self.regression else multi_kernel)(self.kernels)
         letters = isinstance(self.letters, LettersEncoder)
@@ -97,15 +119,20 @@ class Task:
         return (REGRESSORS if self.regression else FAMILIES)[self.settings.kind]
 
 
-def task_of(config: Config, target: Target) -> Task:
-    """The task that a target of the config stands for."""
+def task_of(config: Config, target: Target, classes: Sequence[str] = ()) -> Task:
+    """The task that a target of the config stands for; ``classes``: their names, as peptides are told by these.
+
+    Raises ``UserError`` where a class of a classifier that reads peptides is none.
+    """
     settings, encoder = config.classifiers[target.classifier], config.encoders[target.encoder]
-    members, kernels = (), ()
+    members, kernels, peptides = (), (), ()
     if isinstance(settings, StackClassifier):
         read = [config.source(target, member) for member in settings.members]
-        members = tuple((_own_view(config, member), task_of(config, member)) for member in read)
+        members = tuple((_own_view(config, member), task_of(config, member, classes)) for member in read)
     elif isinstance(settings, MultiKernelClassifier):
         kernels = tuple(_view_kernel(config, config.source(target, part), part) for part in settings.kernels)
+    elif isinstance(settings, PeptideClassifier):
+        peptides = tuple(peptides_of(classes, settings.peptides))
     return Task(
         settings,
         config.seed,
@@ -115,7 +142,16 @@ def task_of(config: Config, target: Target) -> Task:
         getattr(settings, "rivals", False),
         config.datasets[target.dataset].task == "regression",
         kernels,
+        peptides,
+        _layout(config, target),
     )
+
+
+def _layout(config: Config, target: Target) -> tuple[int, int]:
+    if config.encoders[target.encoder].kind in POOLING_OF:  # counts and letters have columns of their own kind
+        return 1, 1
+    loops = 3 if config.poolings[target.pooling].kind == "loops" else 1
+    return len(config.datasets[target.dataset].chains), loops
 
 
 def _own_view(config: Config, member: Target) -> str | None:
@@ -183,7 +219,7 @@ def fit(task: Task, X, Y: np.ndarray, inner_folds: np.ndarray) -> Fitted:
     else:
         tuned = tune(task, X, Y, inner_folds)
         trained = _learnable(task, Y)
-        estimator = _fit_point(task, tuned.point, X, Y[:, trained]) if trained.any() else None
+        estimator = _fit_point(task.of_classes(trained), tuned.point, X, Y[:, trained]) if trained.any() else None
         scores, chosen = tuned.scores, tuned.point
     if task.regression:
         return Fitted(estimator, trained, chosen=chosen, regression=True)
@@ -211,7 +247,8 @@ def tune(task: Task, X, Y: np.ndarray, inner_folds: np.ndarray) -> Tuned:
             if (vectors := _vectoriser(task)) is not None:
                 known = vectors.fit_transform(known)
                 other = vectors.transform(other)
-            found = task.family.grid_scores(task.settings, grid, known, Y[~held][:, trained], other, task.seed)
+            family = task.of_classes(trained).family
+            found = family.grid_scores(task.settings, grid, known, Y[~held][:, trained], other, task.seed)
             # numpy puts the axis of `held` and `trained` together wherever a mask is; ix_ says it plainly
             scores[np.ix_(range(len(grid)), held, trained)] = found
         quality.append([_quality(Y[held], point, task.regression) for point in scores[:, held]])
@@ -239,7 +276,7 @@ def _vectoriser(task: Task) -> TransformerMixin | None:
     """What makes of letters what a classifier reads, unfitted; ``None`` where it reads what is there."""
     if task.letters is None:
         return None
-    if isinstance(task.settings, CnnClassifier):
+    if isinstance(task.settings, CnnClassifier | PeptideClassifier):
         return LettersOf(task.letters.regions)
     if task.family.reads_letters and isinstance(task.letters, LettersEncoder):
         return Completed() if isinstance(task.settings, DistanceSvmClassifier) else None
@@ -278,7 +315,7 @@ def _fit_stack(task: Task, X: Mapping, Y: np.ndarray, inner_folds: np.ndarray):
         columns.append(tuned.scores)
         chosen[f"{i + 1}: {member.settings.kind}" + (f" on {view}" if view else "")] = tuned.point
         if trained.any():
-            members.append(_fit_point(member, tuned.point, seen, Y[:, trained]))
+            members.append(_fit_point(member.of_classes(trained), tuned.point, seen, Y[:, trained]))
     stack = Stack([view for view, _ in task.members], task.regression, task.rivals)
     out_of_fold = np.stack(columns)  # (members, n, K)
     # the weighing, too, is judged on receptors that it was not fitted on

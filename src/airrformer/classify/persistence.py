@@ -38,6 +38,7 @@ from airrformer.classify.models import Fitted
 from airrformer.classify.multi_kernel import MultiKernelSVC
 from airrformer.classify.neighbors import DistanceNeighborsRegressor
 from airrformer.classify.novelty import Kinds, Training
+from airrformer.classify.receptor_peptide import ReceptorPeptideClassifier
 from airrformer.classify.residue_heads import ResidueHeadClassifier, heads_of
 from airrformer.classify.residues import ResidueCNN
 from airrformer.classify.stacking import Stack
@@ -63,6 +64,7 @@ TRUSTED_TYPES: tuple[str, ...] = (
     "airrformer.classify.residues.Completed",
     "airrformer.classify.residues.LettersOf",
     "airrformer.classify.neighbors.DistanceNeighborsRegressor",
+    "airrformer.classify.receptor_peptide.ReceptorPeptideClassifier",
     "airrformer.classify.residue_heads.ResidueHeadClassifier",
     "airrformer.classify.residues.LettersOneHot",
     "airrformer.classify.residues.PhysChem",
@@ -86,7 +88,7 @@ TRUSTED_TYPES: tuple[str, ...] = (
 # Of config.json: what predict stands on.
 _CLASSIFIERS = (
     *(Pipeline, PerClass, Stack, ByDistance, ResidueCNN, ResidueHeadClassifier, MultiKernelSVC),
-    *(TransformedTargetRegressor, DistanceNeighborsRegressor),
+    *(TransformedTargetRegressor, DistanceNeighborsRegressor, ReceptorPeptideClassifier),
 )
 _KEYS = {
     *("config", "target", "results", "encoders", "task", "classes", "trained", "calibration", "usual_edits"),

@@ -315,6 +315,48 @@ class HeadClassifier(Tuned):
     )
 
 
+class PeptideClassifier(Tuned):
+    """One network of the core that reads receptor and peptide, for all classes at once: each class is a peptide.
+
+    A class whose name is no peptide is named by `peptides`. It stops early on a part of the training fold. It scores
+    peptides that it was not trained on as well, near chance: see `tests/benchmarks/peptides.py`.
+    """
+
+    reads = ("letters",)
+    kind: Literal["receptor_peptide"]
+    peptides: dict[str, str] = Field({}, description="class -> peptide; default: the class's name is its peptide")
+    form: Literal["cross", "joint"] = Field(
+        "cross", description="cross: residues of one look at those of the other; joint: both are one sequence"
+    )
+    looks: Literal["receptor", "peptide", "both"] = Field(
+        "receptor", description="cross: whose residues look at the other's; peptide is the fastest"
+    )
+    models: Count = Field(3, description="networks that are averaged")
+    layers: Count = Field(2, description="blocks of each stack")
+    width: Count = Field(64, description="features of a token")
+    heads: Count = Field(4, description="of the attention")
+    feed_forward: Count = Field(128, description="units of each feed-forward")
+    dropout: Share = Field(0.2, description="of what each layer adds, in training")
+    ratio: Count = Field(3, description="negatives of an epitope for each of its positives, drawn anew in each epoch")
+    balance: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.5, description="0: each positive weighs the same; 1: each epitope, however many positives it has"
+    )
+    learning_rate: Positive = Field(0.001, description="of AdamW, at the start")
+    weight_decay: Weight = Field(0.01, description="AdamW's")
+    batch_size: Count = Field(256, description="pairs a step")
+    epochs: Count = Field(30, description="rounds through the positives at most")
+    patience: Count = Field(6, description="epochs without progress before it stops")
+    validation: Annotated[float, Field(gt=0, le=0.5)] = Field(
+        0.1, description="share of the training receptors that each network holds out to know when to stop"
+    )
+
+    @model_validator(mode="after")
+    def _heads_fit(self) -> PeptideClassifier:
+        if self.width % (2 * self.heads) or self.width % 4:
+            raise ValueError(f"width {self.width} is no multiple of 4 and of twice the heads, {2 * self.heads}")
+        return self
+
+
 class RidgeGrid(Strict):
     """`kind: ridge`"""
 
@@ -418,6 +460,7 @@ Classifier = Annotated[
     | MlpClassifier
     | CnnClassifier
     | HeadClassifier
+    | PeptideClassifier
     | RidgeRegressor
     | GaussianProcessRegressor
     | MultiKernelClassifier
