@@ -297,7 +297,9 @@ def embed(
     dataset: Annotated[str | None, typer.Option(help="Name of the dataset in the config.")] = None,
     results: Results = Path("results"),
     weights: Annotated[Path | None, typer.Option(help="File with the published encoder's weights.")] = None,
-    pooling: Annotated[str, typer.Option(help="mean, max, or a region such as cdr3 (its mean).")] = "mean",
+    pooling: Annotated[
+        str, typer.Option(help="mean, max, a region such as cdr3 (its mean), or loops (CDR1 to CDR3 side by side).")
+    ] = "mean",
     layer: Annotated[int, typer.Option(help="0 the embedding, 1 the first block, -1 the last.")] = -1,
     output: Annotated[
         Path | None,

@@ -177,3 +177,48 @@ def test_a_file_of_whole_chains_by_loops(encoder, tmp_path):
     embed_file(tmp_path / "chains.fasta", str(tmp_path / "tiny"), tmp_path / "out.csv", pooling="loops", device="cpu")
     table = pd.read_csv(tmp_path / "out.csv")
     assert table["sequence_id"].tolist() == ["a", "b"] and table.shape == (2, 1 + 3 * 96)
+
+
+def test_alpha_comes_first_whatever_the_order_of_the_config(encoder, parsed):
+    dataset, found = parsed
+    settings, poolings = MiniEncoder(kind="mini"), {"mean": MeanPooling(kind="mean")}
+    turned = dataset.model_copy(update={"chains": ["TRB", "TRA"]})
+    one, other = (
+        dataset_features(found.chains, found.receptor_ids, d, settings, poolings, encoder)["mean"]
+        for d in (dataset, turned)
+    )
+    assert other.names[0] == "TRB_0"
+    assert other.matrix == pytest.approx(np.hstack([one.matrix[:, 97:], one.matrix[:, :97]]), abs=1e-6)
+
+
+def test_loci_are_one_for_each_sequence(encoder):
+    for ask in (encoder.embed, encoder.embed_residues):
+        with pytest.raises(UserError, match="1 loci for 2 sequences"):
+            ask([ALPHA, BETA], loci=["TRA"])
+    assert encoder.embed([ALPHA, BETA], loci=pd.Series(["TRA", "TRB"])).shape == (2, 96)
+
+
+def test_what_is_no_three_loops_is_said(encoder):
+    with pytest.raises(UserError, match="no cdr2 is found"):
+        encoder.embed(["SGHNS||ASSLAPG"], pooling="loops")
+    with pytest.raises(UserError, match="has 4 parts; loops are written"):
+        encoder.embed(["A|C|D|EFG"], pooling="loops")
+
+
+def test_guesses_are_of_whole_chains(encoder):
+    for sequence in (LOOPS[0], LOOPS):
+        with pytest.raises(UserError, match="give"):
+            encoder.masked_profile(sequence, [0])
+        with pytest.raises(UserError, match="give"):
+            encoder.pseudo_log_likelihood([sequence])
+
+
+def test_the_window_holds_what_is_written_around_a_pair(encoder):
+    # start, species, and for each chain a locus and an end
+    fits = ("A" * 250, "A" * (512 - 2 - 4 - 250))
+    assert encoder.embed([fits]).shape == (1, 96)
+    with pytest.raises(UserError, match="has 507 residues; the window of tiny"):
+        encoder.embed([(fits[0], fits[1] + "A")])
+    assert encoder.embed(["A" * encoder.max_residues]).shape == (1, 96)
+    with pytest.raises(UserError, match="the window of tiny"):
+        encoder.embed(["A" * (encoder.max_residues + 1)])

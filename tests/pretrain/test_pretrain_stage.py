@@ -195,3 +195,26 @@ def test_labels_on_which_it_would_be_judged_are_refused():
     assert any("tiny.supervised: it learns the labels of 'toy'" in line for line in config.loose_ends())
     values["targets"] = []
     assert not any("supervised" in line for line in load_config(values).loose_ends())
+
+
+def test_a_pair_beyond_the_window_is_said_before_the_training(tmp_path):
+    values = with_encoder(objective="contrastive", pairs=True, model={"width": 16, "heads": 2, "max_length": 150})
+    with pytest.raises(UserError, match=r"is 2\d\d tokens with its two chains together; raise .* from 150 to 2\d\d"):
+        pretrain(load_config(values), "tiny", {"toy": paired(20)}, tmp_path / "tiny", device="cpu")
+
+
+def test_the_same_files_under_another_name_teach_no_labels_either():
+    values = with_encoder(objective="contrastive", supervised=True)
+    values["datasets"]["again"] = values["datasets"]["toy"]
+    values["encoders"]["plain"] = {"kind": "letters"}
+    values |= {"poolings": {"mean": {"kind": "mean"}, "letters": {"kind": "letters"}}}
+    member = {"classifier": "logistic", "encoder": "tiny", "pooling": "mean"}
+    values["classifiers"] = {
+        "logistic": {"kind": "logistic_regression"},
+        "stack": {"kind": "stack", "members": [{"classifier": "logistic"}, member]},
+    }
+    values["targets"] = [{"datasets": ["again"], "encoders": ["plain"], "classifiers": ["stack"]}]
+    lines = load_config(values).loose_ends()
+    assert any(
+        "it learns the labels of 'toy', by whose receptors a target of 'again' judges it" in line for line in lines
+    )

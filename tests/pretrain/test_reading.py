@@ -9,7 +9,7 @@ import torch
 
 from airrformer.core import alphabet
 from airrformer.core.config import ALPHABET_SIZE, SEPARATOR, TAGS, ModelConfig
-from airrformer.pretrain.corpus import build_corpus, clusters
+from airrformer.pretrain.corpus import Part, build_corpus, clusters
 from airrformer.pretrain.reading import LOOP_CODES, Reader, cdr3_weights, endless_batches, mixed_batches
 
 from .conftest import make_chains, part_of
@@ -139,3 +139,9 @@ def test_labels_follow_the_receptors():
 def test_the_cdr3_weighs_more():
     regions = torch.tensor([[0, LOOP_CODES[0], LOOP_CODES[2]]])
     assert cdr3_weights(regions, 4.0).tolist() == [[1, 1, 4]]
+
+
+def test_a_chain_of_a_known_and_an_unknown_receptor_is_known():
+    chains = part_of(make_chains(4)).chains
+    part = Part(chains, np.array([[0, 1], [0, 2], [3, -1]]), np.array([1, -1, -1]))
+    assert Reader(part, ModelConfig()).labels.tolist() == [1, 1, -1, -1]

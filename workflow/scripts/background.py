@@ -1,8 +1,8 @@
 """Receptors that nobody has seen: draws of V(D)J recombination, as a table that `airrformer parse` reads.
 
-    pip install olga            # GPL-3: a tool of its own, in an environment of its own; airrformer never imports it
-    python workflow/scripts/background.py TRA TRB 200000 background/tcr.csv.gz
-    python workflow/scripts/background.py IGH IGK,IGL 40000 background/antibody.csv.gz
+    python3 -m venv olga && olga/bin/pip install olga pandas   # OLGA is GPL-3; airrformer never imports it
+    olga/bin/python workflow/scripts/background.py TRA TRB 200000 background/tcr.csv.gz
+    olga/bin/python workflow/scripts/background.py IGH IGK,IGL 60000 background/antibody.csv.gz
 
 Each row is one receptor: a first and a second chain, drawn apart from each other by OLGA (Sethna et al. 2019,
 Bioinformatics 35:2974) from its human models, before any selection. The second chain is of one of the loci named, in
@@ -46,6 +46,8 @@ def drawn(locus: str, n: int) -> pd.DataFrame:
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "drawn.tsv"
         tool = Path(sys.executable).with_name("olga-generate_sequences")
+        if not tool.is_file():
+            sys.exit(f"{tool}: OLGA is not installed beside this Python; see the first lines of {__file__}")
         subprocess.run(
             [tool, f"--human{locus}", "-n", str(n), "--seed", str(SEED), "-o", file], check=True, capture_output=True
         )

@@ -294,9 +294,10 @@ class MiniEncoder(PublishedEncoder):
     """
 
     kind: Literal["mini"]
-    sequence: Annotated[Annotated[list[Form], Field(min_length=1, max_length=1)] | Form, AfterValidator(_as_list)] = (
-        Field(["cdrs"], description="how a chain is written: cdrs (its three CDRs), or chain (whole)")
-    )
+    sequence: Annotated[
+        Annotated[list[Literal["cdrs", "chain"]], Field(min_length=1, max_length=1)] | Literal["cdrs", "chain"],
+        AfterValidator(_as_list),
+    ] = Field(["cdrs"], description="how a chain is written: cdrs (its three CDRs), or chain (whole)")
     pairs: bool = Field(True, description="read the two chains of a receptor together")
 
     @property

@@ -352,12 +352,17 @@ class Config(Strict):
             if isinstance(encoder, PretrainEncoder | PublishedEncoder):  # a part may lack the model's size
                 lines += _layer_problems(name, encoder)
             if getattr(encoder, "supervised", False) and encoder.corpus != TRAIN_FOLDS:
-                judged = {target.dataset for target in self.expand_targets() if target.encoder == name}
+                judged = {
+                    target.dataset
+                    for target in self.expand_targets()
+                    if any(embedding.encoder == name for embedding in self.inputs(target))
+                }
                 lines += [
-                    f"encoders.{name}.supervised: it learns the labels of {dataset!r}, on which a target judges it; "
-                    "take `corpus: train_folds`, or other datasets"
+                    f"encoders.{name}.supervised: it learns the labels of {dataset!r}, by whose receptors a target of "
+                    f"{other!r} judges it; take `corpus: train_folds`, or other datasets"
                     for dataset in encoder.corpus
-                    if dataset in judged
+                    for other in sorted(judged)
+                    if dataset == other or _shares_files(self.datasets.get(dataset), self.datasets[other])
                 ]
             if name in self.writers:
                 continue
@@ -422,6 +427,11 @@ def _files(dataset: Dataset) -> list[str]:
         return [*dataset.files, *dataset.label_files]
     except UserError:
         return []
+
+
+def _shares_files(one: Dataset | None, other: Dataset) -> bool:
+    named = [{d.sequences} if isinstance(d.sequences, str) else {*d.sequences} for d in (one, other) if d is not None]
+    return len(named) == 2 and bool(named[0] & named[1])
 
 
 def _article(receptor: str) -> str:

@@ -113,7 +113,8 @@ class ResidueEncoder:
         that region in the context of the whole sequence; or ``loops``: the means of CDR1, CDR2 and CDR3, each of
         length 1, side by side, (n, 3 D), of pairs (n, 6 D). Regions are found by IMGT numbering.
         ``layer``: 0 the embedding, -1 the last. ``batch_tokens``: padded tokens a batch; it changes no result.
-        ``loci``: of each chain (TRA, TRB, IGH, ...), for encoders that were told them in training.
+        ``loci``: of each chain (TRA, TRB, IGH, ...), for encoders that were told them in training; of pairs tuples.
+        Of a pair the alpha or heavy chain comes first, as in training.
         Raises ``UserError`` naming the sequence for a letter that is no residue, an empty sequence, one longer than
         the model's window, or one without the region asked for.
         """
@@ -136,7 +137,7 @@ class ResidueEncoder:
     ) -> list[np.ndarray]:
         """One float32 array (L_i, D) a sequence, in input order, residues alone; of a pair the second chain's last."""
         sequences = _as_list(sequences)
-        distinct, where = _distinct(list(zip(sequences, loci or [None] * len(sequences))))
+        distinct, where = _distinct(list(zip(sequences, _loci_of(sequences, loci))))
         found: list[np.ndarray] = [np.empty(0)] * len(distinct)
         for indices, hidden in self._batches(*_unzipped(distinct), layer, batch_tokens):
             values = hidden.float().cpu().numpy()
@@ -156,7 +157,7 @@ class ResidueEncoder:
 
         Spans count residues, those of a pair's second chain on from the first's.
         """
-        loci = loci or [None] * len(sequences)
+        loci = _loci_of(sequences, loci)
         spans = [
             np.asarray(p.spans if p.spans is not None else [(0, residue_count(s)) for s in sequences]) for p in pools
         ]
@@ -209,8 +210,7 @@ class ResidueEncoder:
 
     def check_lengths(self, names: Sequence[str], sequences: Sequences) -> None:
         """Raise ``UserError`` that names the sequences which do not fit into the window."""
-        lengths = [residue_count(sequence) for sequence in sequences]
-        long = [(n, length) for n, length in zip(names, lengths) if self.max_residues and length > self.max_residues]
+        long = [(n, residue_count(s)) for n, s in zip(names, sequences) if not self._fits(s)]
         if long:
             shown = ", ".join(f"{name} ({length})" for name, length in long[:3])
             raise UserError(
@@ -218,10 +218,16 @@ class ResidueEncoder:
                 f"{self.name} reads: {shown}{', ...' * (len(long) > 3)}; cut to the variable domain, or leave out"
             )
 
+    def _fits(self, sequence: str | tuple[str, ...]) -> bool:
+        """Whether the window holds it, with all that is written around it."""
+        chains, config = sequence if isinstance(sequence, tuple) else (sequence,), self.config
+        around = len(config.before) + config.tags + len(chains) * (len(config.after) + config.tags)
+        return config.max_length is None or around + sum(map(len, chains)) <= config.max_length
+
     def write(self, sequences: Sequences, loci: Loci | None = None) -> list[Written]:
         """Each sequence as tokens, and where its residues stand among them. Raises ``UserError`` as ``embed``."""
         found = []
-        for i, (sequence, locus) in enumerate(zip(sequences, loci or [None] * len(sequences))):
+        for i, (sequence, locus) in enumerate(zip(sequences, _loci_of(sequences, loci), strict=True)):
             chains = sequence if isinstance(sequence, tuple) else (sequence,)
             shown = f"sequence {i} ({'/'.join(map(str, chains))[:20]}"
             if len(chains) > 1 + self.config.pairs:
@@ -230,7 +236,7 @@ class ResidueEncoder:
                 )
             if LOOP_END in "".join(chains) and not self.config.loops:
                 raise UserError(f"{shown}...): {self.name} reads no loops ({LOOP_END!r}); give the whole chain")
-            if self.max_residues is not None and residue_count(sequence) > self.max_residues:
+            if not self._fits(sequence):
                 raise UserError(
                     f"{shown}...) has {residue_count(sequence)} residues; the window of {self.name} is "
                     f"{self.max_residues}: cut it to the variable domain"
@@ -281,9 +287,7 @@ class TransformerEncoder(ResidueEncoder):
         self.width = model.config.width
         self.layers = model.config.layers
         self.config = model.config
-        chains = 1 + self.config.pairs
-        around = len(self.config.before) + self.config.tags + chains * (len(self.config.after) + self.config.tags)
-        around += 2 * chains * self.config.loops
+        around = len(self.config.before) + len(self.config.after) + 2 * self.config.tags  # of one chain
         self.max_residues = None if self.config.max_length is None else self.config.max_length - around
         self.precision = "fp32" if precision == "auto" else precision
 
@@ -292,6 +296,8 @@ class TransformerEncoder(ResidueEncoder):
 
         ``positions`` count residues from 0; default: all. Rows sum to 1.
         """
+        if not isinstance(sequence, str) or LOOP_END in sequence:
+            raise UserError(f"{sequence!r}: residues are guessed in one whole chain; give its residues as one string")
         (written,) = self.write(_as_list([sequence]))
         row, residues = torch.from_numpy(written.tokens), torch.from_numpy(written.residues)
         positions = range(len(sequence)) if positions is None else positions
@@ -321,6 +327,8 @@ class TransformerEncoder(ResidueEncoder):
         """
         scores = []
         for sequence in _as_list(sequences):
+            if isinstance(sequence, tuple):
+                raise UserError("likelihoods are those of single chains; give each chain as a string")
             scored = [i for i, letter in enumerate(sequence.upper()) if letter in alphabet.AMINO_ACIDS]
             profile = self.masked_profile(sequence, scored)
             columns = [alphabet.AMINO_ACIDS.index(sequence[i].upper()) for i in scored]
@@ -408,14 +416,25 @@ def _region_spans(sequences: list, regions: Sequence[str]) -> list[np.ndarray]:
 
 
 def _loop_bounds(chain: str) -> dict[str, tuple[int, int]] | None:
-    """Of CDR1|CDR2|CDR3; None of a chain that is not written so."""
+    """Of CDR1|CDR2|CDR3, without a loop that is empty; None of a chain that is not written so."""
     if LOOP_END not in chain:
         return None
+    parts = chain.split(LOOP_END)
+    if len(parts) != len(LOOPS):
+        raise UserError(f"{chain!r} has {len(parts)} parts; loops are written CDR1{LOOP_END}CDR2{LOOP_END}CDR3")
     bounds, start = {}, 0
-    for loop, residues in zip(LOOPS, chain.split(LOOP_END)):
-        bounds[loop] = (start, start + len(residues))
+    for loop, residues in zip(LOOPS, parts):
+        if residues:
+            bounds[loop] = (start, start + len(residues))
         start += len(residues)
     return bounds
+
+
+def _loci_of(sequences: Sequence, loci: Loci | None) -> list:
+    loci = [None] * len(sequences) if loci is None else list(loci)
+    if len(loci) != len(sequences):
+        raise UserError(f"{len(loci)} loci for {len(sequences)} sequences; give one for each, or none at all")
+    return loci
 
 
 def _unzipped(pairs: list[tuple]) -> tuple[list, list]:

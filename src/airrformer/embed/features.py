@@ -15,7 +15,7 @@ from airrformer.embed.encoders import BATCH_TOKENS, LOOPS, ResidueEncoder, resid
 from airrformer.embed.kmers import kmer_columns, kmer_counts
 from airrformer.embed.pooling import Pool, loops_together
 from airrformer.embed.store import Features
-from airrformer.receptors.tables import REGIONS
+from airrformer.receptors.tables import CHAIN_LOCI, REGIONS
 
 logger = logging.getLogger(__name__)
 
@@ -103,12 +103,16 @@ def _chain_features(
 
 
 def _pairs(rows_of: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """The rows of the two chains, of the receptors that have both; nothing where a dataset has one chain."""
+    """The rows of the two chains, of the receptors that have both; none where a dataset has not two chains.
+
+    In the order of training, alpha or heavy first, whatever that of the config.
+    """
     if len(rows_of) != 2:
         return {}
     one, other = (rows.index for rows in rows_of.values())
     both = one.intersection(other, sort=False)
-    return {chain: rows.loc[both] for chain, rows in rows_of.items()} if len(both) else {}
+    ordered = sorted(rows_of, key=list(CHAIN_LOCI).index)
+    return {chain: rows_of[chain].loc[both] for chain in ordered} if len(both) else {}
 
 
 def _with_partners(

@@ -82,8 +82,10 @@ class Reader:
         if self.pairs:
             return self.part.labels
         found = np.full(len(self), -1, dtype=np.int64)
+        known = self.part.labels >= 0
         for chain in self.part.receptors.T:
-            found[chain[chain >= 0]] = self.part.labels[chain >= 0]
+            there = known & (chain >= 0)
+            found[chain[there]] = self.part.labels[there]
         return found
 
     def drawn_forms(self, generator: torch.Generator) -> np.ndarray:

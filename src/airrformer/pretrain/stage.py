@@ -17,6 +17,7 @@ import pandas as pd
 
 from airrformer.config import REVERSAL, TRAIN_FOLDS, Config, PretrainEncoder
 from airrformer.core import weights
+from airrformer.core.config import ModelConfig
 from airrformer.core.transformer import Transformer
 from airrformer.errors import UserError
 from airrformer.paths import Results, fold_name, write_json, write_text
@@ -179,10 +180,23 @@ def _objective(
         Reader(part, model, tuple(settings.sequence), settings.pairs, species)
         for part in (corpus.train, corpus.validation)
     ]
+    for reader in readers:
+        _check_window(reader, model)
     if settings.objective == "masked":
         return corpus, HiddenResidues(*readers, training, seed)
     guess = training.guess_weight if settings.objective == "both" else 0.0
     return corpus, NoisedViews(*readers, training, seed, guess, settings.supervised)
+
+
+def _check_window(reader: Reader, model: ModelConfig) -> None:
+    longest = int(reader.lengths.max())
+    if model.max_length is not None and longest > model.max_length:
+        row = int(reader.lengths.max(0).argmax())
+        shown = "/".join(reader.part.chains["sequence_aa"][chain][:20] for chain in reader.members[row] if chain >= 0)
+        raise UserError(
+            f"the longest receptor, {shown}..., is {longest} tokens with its two chains together; raise the encoder's "
+            f"model.max_length from {model.max_length} to {longest} or more, or leave such receptors out"
+        )
 
 
 def _classes(name: str, receptors: pd.DataFrame) -> pd.Series:
