@@ -183,7 +183,9 @@ class PretrainEncoder(_Encoder):
     pairs: bool = Field(
         False, description="read the two chains of a receptor together; each has vectors that know of the other"
     )
-    tags: bool = Field(False, description="tell the encoder species and locus, where they are known")
+    tags: bool = Field(
+        False, description="tell the encoder the locus of a chain, and in training the species that the dataset names"
+    )
     supervised: bool = Field(
         False,
         description="contrastive: receptors of one class belong together. Needs labels, so `corpus: train_folds` or "

@@ -131,11 +131,11 @@ def _noise(settings: PretrainEncoder) -> str:
 
 
 def _kept(train: TrainSettings, metrics: dict) -> str:
-    if train.ema:
-        return f"the exponential average (by {train.ema:g} a step) at step {metrics['best_step']:,}"
+    average = f" of their exponential average (by {train.ema:g} a step)" if train.ema else ""
     if train.average > 1:
-        return f"the mean of those at the last {train.average} validations, one every {train.validate_every} steps"
-    return f"those of step {metrics['best_step']:,}, where the validation loss was lowest"
+        every = f"one every {train.validate_every} steps"
+        return f"the mean of those{average} at the last {train.average} validations, {every}"
+    return f"those{average} of step {metrics['best_step']:,}, where the validation loss was lowest"
 
 
 def _measured(settings: PretrainEncoder, metrics: dict) -> list[str]:
@@ -188,11 +188,12 @@ def _about_test_receptors(settings: PretrainEncoder) -> str:
     if settings.corpus == "train_folds":
         return (
             "- Classifiers are judged with the encoders in `folds/`, each of which never saw its test receptors; this "
-            "one, for new receptors, saw all."
+            f"one, for new receptors, saw all{_and_labels(settings)}."
         )
+    how = "" if settings.supervised else ", unlabelled"
     return (
-        "- Receptors on which classifiers are tested are among them, unlabelled; with `corpus: train_folds` the "
-        "encoder of a fold never sees its test receptors."
+        f"- Receptors on which classifiers are tested may be among them{how}; with `corpus: train_folds` the encoder "
+        "of a fold never sees its test receptors."
     )
 
 
@@ -226,6 +227,10 @@ def _by_locus(metrics: dict) -> list[str]:
                 numbers = " | ".join("" if value is None else f"{value:.2f}" for value in shown)
                 lines.append(f"| {locus} | {who} | {groups['cdr3']['n']:,} | {numbers} |")
     return lines if len(lines) > 5 else []
+
+
+def _and_labels(settings: PretrainEncoder) -> str:
+    return ", with their labels: what its vectors tell of these receptors is no finding" if settings.supervised else ""
 
 
 def _weighted(cdr3_weight: float) -> str:

@@ -276,7 +276,8 @@ def _metrics(config: Config, settings: PretrainEncoder, done: _Done, place: Plac
         metrics["regions_by_locus"] = regions.by_locus(chains, guesses, unigrams)
         metrics["compared"] = _compared(training.model, settings, chains, seed, place)
     elif settings.objective == "contrastive":
-        metrics["views_told"] = training.history[-1]["validation_accuracy"]
+        kept = training.best_step if settings.train.average == 1 else training.step
+        metrics["views_told"] = next(r["validation_accuracy"] for r in training.history if r["step"] == kept)
     elif settings.objective == "causal":
         metrics["next_residue"] = causal.measure(
             training.model, objective.train, objective.validation, settings.train, place

@@ -70,7 +70,11 @@ def trainings(config: Config, results: Results) -> list[dict]:
         kept = (metrics or {}).get("best_step") if encoder.train.average == 1 else None
         panels = []
         if history is not None and len(history):
-            what = "a masked residue" if encoder.encodes else "a residue"
+            what = {
+                "contrastive": "a view",
+                "both": "a view and its hidden residues",
+                "masked": "a masked residue",
+            }.get(encoder.objective, "a residue")
             panels = [
                 figures.history_figure(f"{kind}-{i}", name, history, kept, kind, what) for kind in ("loss", "accuracy")
             ]
