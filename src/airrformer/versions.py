@@ -8,7 +8,7 @@ STAGE_VERSIONS: dict[str, int] = {
     "weights": 1,
     "pretrain": 4,
     "embed": 1,
-    "classify": 4,
+    "classify": 5,
     "baselines": 3,
     "compare": 2,
     "explain_map": 1,
