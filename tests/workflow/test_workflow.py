@@ -374,8 +374,9 @@ def test_a_failed_job_shows_its_sentence(tmp_path):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "config" / "examples").glob("*.yaml")), ids=lambda path: path.stem)
 def test_examples_plan_a_run_that_replaces_the_demo(path, tmp_path):
-    if "$AIRRFORMER_DATA" in path.read_text(encoding="utf-8") and "AIRRFORMER_DATA" not in os.environ:
-        pytest.skip("AIRRFORMER_DATA names no folder with the benchmark sets")
+    for name in re.findall(r"\$(AIRRFORMER_\w+)/", path.read_text(encoding="utf-8")):
+        if name not in os.environ:
+            pytest.skip(f"{name} names no folder with the files that this example reads")
     for folder in ("config", "data"):
         shutil.copytree(ROOT / folder, tmp_path / folder)
     done = snakemake(tmp_path, "--dry-run", "--configfile", f"config/examples/{path.name}")

@@ -39,9 +39,10 @@ def pretrain_encoder(
     """Train the encoder ``name`` of the config on its parsed datasets in ``results``; see ``pretrain``."""
     settings = _settings(config, name)
     datasets = [] if settings.corpus == REVERSAL else settings.corpus
+    columns = None if settings.corpus == TRAIN_FOLDS else READ_COLUMNS  # folds are made of all that a receptor has
     if datasets == TRAIN_FOLDS:
         datasets = [d for d, dataset in config.datasets.items() if dataset.labels and _fits(dataset, settings)]
-    chains = {dataset: read_chains(results.chains(dataset), READ_COLUMNS) for dataset in datasets}
+    chains = {dataset: read_chains(results.chains(dataset), columns) for dataset in datasets}
     receptors = {dataset: read_receptors(results.receptors(dataset)) for dataset in datasets}
     pretrain(config, name, chains, output, device, precision, receptors)
 
