@@ -1,6 +1,6 @@
 """Receptor and peptide: epitopes that are seen in training and epitopes that are not, on the data of AIRRFORMER_DATA.
 
-    AIRRFORMER_DATA=FOLDER python tests/benchmarks/peptides.py [--form joint] [--looks peptide] [--folds 5] [--models 1]
+    AIRRFORMER_DATA=FOLDER python tests/benchmarks/peptides.py [--form joint] [--looks both] [--folds 5] [--models 1]
 
 Receptors and epitopes are those of few_shot.py (IEDB without what was seen in 10x data alone, and what binds in the
 training files of IMMREP22), of epitopes with at least `--least` receptors. Negatives of an epitope are the receptors of
@@ -43,9 +43,9 @@ LOOPS = [f"{chain}_cdr{i}" for chain in ("TRA", "TRB") for i in (1, 2, 3)]
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--form", choices=("cross", "joint"), default="cross")
-    arguments.add_argument("--looks", choices=("receptor", "peptide", "both"), default="receptor")
+    arguments.add_argument("--looks", choices=("receptor", "peptide", "both"), default="peptide")
     arguments.add_argument("--models", type=int, default=1, help="networks that are averaged")
-    arguments.add_argument("--epochs", type=int, default=30)
+    arguments.add_argument("--epochs", type=int, default=40)
     arguments.add_argument("--folds", type=int, default=5)
     arguments.add_argument("--least", type=int, default=10, help="receptors of an epitope")
     arguments.add_argument("--most", type=int, help="receptors of an epitope, drawn where there are more")

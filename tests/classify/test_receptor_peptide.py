@@ -61,7 +61,7 @@ def world(rng, receptors=400, peptides=16):
 def study():
     """What is learned from, of which nine in ten pairs are unknown, and 200 new receptors."""
     rng = np.random.default_rng(0)
-    X, peptides, Y = world(rng, peptides=20)
+    X, peptides, Y = world(rng, peptides=44)
     known = np.where(rng.random(Y.shape) < 0.1, Y, -1).astype(np.int8)
     return X[:300], known[:300], peptides, X[300:], Y[300:]
 
@@ -76,14 +76,14 @@ def macro(model, X, peptides, Y):
 @pytest.mark.parametrize("form, looks", [("cross", "receptor"), ("cross", "peptide"), ("cross", "both"), ("joint", "")])
 def test_a_rule_is_learned_and_holds_for_peptides_that_are_new(study, form, looks):
     X, known, peptides, X_new, Y_new = study
-    learned = np.arange(20) < 16
+    learned = np.arange(44) < 32
     settings = FAST | {"form": form, "looks": looks or "receptor"}
-    model = ReceptorPeptideClassifier(peptides[:16], **settings).fit(X, known[:, learned])
-    assert macro(model, X_new, peptides[:16], Y_new[:, learned]) > 0.95
-    assert macro(model, X_new, peptides[16:], Y_new[:, ~learned]) > 0.9
+    model = ReceptorPeptideClassifier(peptides[:32], **settings).fit(X, known[:, learned])
+    assert macro(model, X_new, peptides[:32], Y_new[:, learned]) > 0.95
+    assert macro(model, X_new, peptides[32:], Y_new[:, ~learned]) > 0.9
     P = model.predict_proba(X_new)
-    assert P.shape == (100, 16) and P.dtype == np.float64 and ((P >= 0) & (P <= 1)).all()
-    np.testing.assert_allclose(model.decision_function(X_new), model.score(X_new, peptides[:16]))
+    assert P.shape == (100, 32) and P.dtype == np.float64 and ((P >= 0) & (P <= 1)).all()
+    np.testing.assert_allclose(model.decision_function(X_new), model.score(X_new, peptides[:32]))
 
 
 @pytest.mark.parametrize("sees", ["receptor", "peptide"])
@@ -116,7 +116,7 @@ def test_peptides_held_out_for_stopping_are_not_learned(study):
 
     model = ReceptorPeptideClassifier(peptides, **settings)
     (held,) = model._held_out(np.unique(peptides, return_inverse=True)[1])
-    assert held.sum() == 5
+    assert held.sum() == 11
     before = weights(known)
     for k, same in ((np.flatnonzero(held)[0], True), (np.flatnonzero(~held)[0], False)):
         other = known.copy()
@@ -170,6 +170,7 @@ def test_a_pair_does_not_depend_on_its_batch_mates(form, looks):
     model = ReceptorPeptideClassifier(width=16, heads=2, form=form, looks=looks)
     model.parts_ = ["TRB_cdr1", "TRB_cdr3"]
     network = model._network().eval()
+    torch.nn.init.normal_(network.output.weight)  # zeros at first
     receptors = write_loops([["SGH", "SGHNSWW"], ["CASF", "CASSQQQQYF"]])
     peptides = write_peptides(["AAADAAA", "LLLLLLLKLLLLL"], segment=2)
     grid = torch.cartesian_prod(torch.arange(2), torch.arange(2))
@@ -205,7 +206,7 @@ def test_parameters_repetition_and_missing_parts(study):
     np.testing.assert_array_equal(one, two)
     model.fit(X, known)
     assert len(model.weights_) == len(model.epochs_) == 2
-    assert model.score(X_new[:0], peptides).shape == (0, 20) and model.score(X_new, []).shape == (100, 0)
+    assert model.score(X_new[:0], peptides).shape == (0, 44) and model.score(X_new, []).shape == (100, 0)
     lacking = model.score(X_new[:5].assign(TRB_cdr3=""), peptides)
     drawn = model.score(X.assign(TRB_cdr3=X["TRB_cdr3"]), peptides)
     assert all(np.isclose(drawn, row, atol=1e-5).all(axis=1).any() for row in lacking)
@@ -268,16 +269,16 @@ def test_scorers_are_taught_nothing_of_the_peptides_left_out():
 
 
 def test_a_rule_carries_over_and_no_shortcut_does():
-    X, peptides, Y = swapped(np.random.default_rng(7), 300, 16)
+    X, peptides, Y = swapped(np.random.default_rng(7), 400, 40)
     # who may bind a peptide of its kind, and is said to bind another one of these, is no negative
-    kinds = np.arange(16) % 2
+    kinds = np.arange(40) % 2
     Y[(Y == 0) & (kinds[Y.argmax(axis=1)][:, None] == kinds)] = -1
     settings = FAST | {"hold_out": "receptors"}
     scorers = {"network": network(**settings | {"max_epochs": 30})} | shortcuts(**settings | {"max_epochs": 2})
     table = leave_epitope_out(X, Y, peptides, scorers, folds=2)
     found = over_epitopes(table).set_index("model")["auroc"]
-    # eight peptides are taught, and the rule is taken for another one by some of the others: all or nothing
-    assert found["network"] > 0.7
+    # twenty peptides are taught, and for another one the rule is taken or not: all or nothing
+    assert found["network"] > 0.8
     assert found["peptide_alone"] == 0.5
     assert found[["receptor_alone", "nearest_receptor", "peptide_similarity"]].max() < 0.65
 
@@ -307,7 +308,7 @@ def test_classes_that_cannot_be_learned_have_no_score(study):
     settings = load_config({"classifiers": {"c": SETTINGS}}).classifiers["c"]
     task = Task(settings, 1, letters=LettersEncoder(kind="letters"), peptides=tuple(peptides))
     fitted = fit(task, X, known, np.arange(300) % 3)
-    assert fitted.trained.tolist() == [k != 3 for k in range(20)]
+    assert fitted.trained.tolist() == [k != 3 for k in range(44)]
     assert fitted.estimator[-1].peptides == [p for k, p in enumerate(peptides) if k != 3]
     scores = fitted.scores(X_new)
     assert np.isnan(scores[:, 3]).all() and not np.isnan(np.delete(scores, 3, axis=1)).any()
@@ -328,7 +329,7 @@ def toy(folder, rng):
         "encoders": {"letters": {"kind": "letters"}},
         "poolings": {"letters": {"kind": "letters"}},
         "classifiers": {
-            "pairs": SETTINGS | {"ratio": 1, "learning_rate": 0.005, "looks": "peptide"},
+            "pairs": SETTINGS | {"ratio": 1, "learning_rate": 0.005},
             "ratio": {"kind": "density_ratio"},
             "both": {"kind": "stack", "members": [{"classifier": "pairs"}, {"classifier": "ratio"}]},
         },

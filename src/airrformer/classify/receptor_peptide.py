@@ -65,7 +65,8 @@ class ReceptorPeptideClassifier(AveragedNetworks):
     ----------
     peptides: the peptide of each class, in the order of the columns of Y.
     form: ``cross``: one reads its own residues and looks at those of the other, block by block; ``looks`` says who:
-        ``receptor`` (at the peptide), ``peptide`` (at the receptor: a third of the work) or ``both``, side by side.
+        ``peptide`` (at the receptor, which is read once for all peptides), ``receptor`` (at the peptide: several times
+        the work) or ``both``, side by side.
         ``joint``: receptor and peptide are one sequence for one stack.
     regions: what is read of each chain, of those that the letters have: cdr1, cdr2, cdr3, sequence. What a receptor
         lacks is drawn from training (``fill_missing``).
@@ -93,7 +94,7 @@ class ReceptorPeptideClassifier(AveragedNetworks):
         self,
         peptides=(),
         form="cross",
-        looks="receptor",
+        looks="peptide",
         regions=LOOPS,
         layers=2,
         width=64,
@@ -102,11 +103,11 @@ class ReceptorPeptideClassifier(AveragedNetworks):
         dropout=0.2,
         ratio=3,
         balance=0.5,
-        learning_rate=1e-3,
+        learning_rate=2e-3,
         weight_decay=1e-2,
-        batch_size=256,
-        max_epochs=30,
-        patience=6,
+        batch_size=64,
+        max_epochs=40,
+        patience=8,
         validation=0.1,
         hold_out="receptors",
         sees="both",
@@ -260,8 +261,14 @@ class ReceptorPeptideClassifier(AveragedNetworks):
             found = receptors.rows(torch.from_numpy(used)).to(device)
             return Pairs(found, peptides, *(torch.from_numpy(i).to(device) for i in (of, classes[rows])))
 
+        def build() -> PairNetwork:
+            network = self._network().to(device).eval()
+            some = np.linspace(0, len(learned) - 1, min(len(learned), _AT_ONCE)).astype(np.int64)
+            network.learn_scale(read(torch.from_numpy(some)))
+            return network
+
         network, epoch = train(
-            self._network,
+            build,
             lambda network: [{"params": list(network.parameters()), "lr": self.learning_rate}],
             read,
             labels[:, None],

@@ -329,7 +329,7 @@ class PeptideClassifier(Tuned):
         "cross", description="cross: residues of one look at those of the other; joint: both are one sequence"
     )
     looks: Literal["receptor", "peptide", "both"] = Field(
-        "receptor", description="cross: whose residues look at the other's; peptide is the fastest"
+        "peptide", description="cross: whose residues look at the other's; peptide is several times faster"
     )
     models: Count = Field(3, description="networks that are averaged")
     layers: Count = Field(2, description="blocks of each stack")
@@ -341,11 +341,11 @@ class PeptideClassifier(Tuned):
     balance: Annotated[float, Field(ge=0, le=1)] = Field(
         0.5, description="0: each positive weighs the same; 1: each epitope, however many positives it has"
     )
-    learning_rate: Positive = Field(0.001, description="of AdamW, at the start")
+    learning_rate: Positive = Field(0.002, description="of AdamW, at the start")
     weight_decay: Weight = Field(0.01, description="AdamW's")
-    batch_size: Count = Field(256, description="pairs a step")
-    epochs: Count = Field(30, description="rounds through the positives at most")
-    patience: Count = Field(6, description="epochs without progress before it stops")
+    batch_size: Count = Field(64, description="pairs a step")
+    epochs: Count = Field(40, description="rounds through the positives at most")
+    patience: Count = Field(8, description="epochs without progress before it stops")
     validation: Annotated[float, Field(gt=0, le=0.5)] = Field(
         0.1, description="share of the training receptors that each network holds out to know when to stop"
     )
