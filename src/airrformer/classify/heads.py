@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from airrformer.classify.training import picked
 from airrformer.core.transformer import Transformer
 from airrformer.errors import UserError
 
@@ -129,7 +130,9 @@ class ResidueNetwork(nn.Module):
 
     def forward(self, parts: list[Part]) -> Tensor:
         """(B, K) log-odds of receptors of so many chains."""
-        return self.top(torch.cat([head(*self.residues(part))[part.of] for head, part in zip(self.heads, parts)], 1))
+        return self.top(
+            torch.cat([picked(head(*self.residues(part)), part.of) for head, part in zip(self.heads, parts)], 1)
+        )
 
     def residues(self, part: Part) -> tuple[Tensor, Tensor]:
         """Scaled residue vectors (U, L, D), zero where the mask (U, L) is False, and the mask."""

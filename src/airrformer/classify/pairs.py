@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from airrformer.classify.heads import AttentionHead
+from airrformer.classify.training import picked
 from airrformer.core.alphabet import CLS, EOS, ID, PAD, RESIDUES, UNK
 from airrformer.core.config import SEPARATOR, ModelConfig
 from airrformer.core.transformer import Stack, initialise
@@ -170,7 +171,7 @@ class PairNetwork(nn.Module):
             own, other = self._states(reader, name, pairs)
             left, right = self.own[name](*own), self.other[name](*other)  # (B, W)
             if self.form == "cross":
-                right = right[pairs.of_peptide if name == "by_receptor" else pairs.of_receptor]
+                right = picked(right, pairs.of_peptide if name == "by_receptor" else pairs.of_receptor)
             means, products = [*means, left], [*products, left * right]
         return self.output(torch.cat([self.hidden(torch.cat([*means, *products], dim=1)), *products], dim=1))
 
@@ -197,7 +198,7 @@ class PairNetwork(nn.Module):
             asking, answering, i, j = peptides, receptors, j, i
         memory, seen = reader.read(answering), answering.ids != PAD
         asking = asking.rows(i)
-        return (reader.look(asking, memory[j], seen[j]), asking.residues), (memory, answering.residues)
+        return (reader.look(asking, picked(memory, j), seen[j]), asking.residues), (memory, answering.residues)
 
 
 Part = tuple[Tensor, Tensor]

@@ -86,6 +86,14 @@ def train(
     return network, best_epoch
 
 
+def picked(values: Tensor, rows: Tensor) -> Tensor:
+    """``values[rows]``, of which rows may come several times, with a gradient that is the same on every run.
+
+    That of ``values[rows]`` is not: on a CPU its threads add to a row in whatever order they come to it.
+    """
+    return values.index_select(0, rows)
+
+
 def _loss(logits: Tensor, target: Tensor) -> Tensor:
     known = target >= 0
     return log_loss(logits[known], target[known]) if known.any() else logits.sum() * 0
