@@ -126,6 +126,16 @@ def test_chains_near_a_held_out_cdr3_do_not_train():
     pd.testing.assert_frame_equal(plain.validation.chains, strict.validation.chains)
 
 
+def test_chains_near_a_held_out_cdr3_that_is_not_measured_train(monkeypatch):
+    table = make_chains(400)
+    strict = corpus(table, held_out_edits=1)
+    monkeypatch.setattr("airrformer.pretrain.corpus._VALIDATION_CHAINS", 4)
+    few = corpus(table, held_out_edits=1)
+    assert len(few.validation.chains) <= 4
+    assert len(strict.train.chains) < len(few.train.chains)
+    assert not set(few.train.chains["sequence_aa"]) & set(strict.validation.chains["sequence_aa"])
+
+
 def test_labels_follow_the_receptors():
     table = paired()
     labels = pd.Series({"r0": "B", "r1": "A", "r2": "B"})

@@ -71,12 +71,28 @@ def test_the_loss_by_hand(supervised):
 def test_a_view_lacks_a_chain_as_often_as_asked_and_never_both():
     read = reader()
     tokens = read.batch([0] * 4000, np.zeros(len(read), dtype=int))
-    ids = objectives._without_a_chain(tokens, 0.4, torch.Generator().manual_seed(0))
-    gone = [((ids == alphabet.PAD) & (tokens.chains == chain)).any(1) for chain in (0, 1)]
-    assert not (gone[0] & gone[1]).any()
-    assert [share.float().mean().item() for share in gone] == pytest.approx([0.2, 0.2], abs=0.02)
-    # the whole chain, and nothing else
-    assert torch.equal((ids == alphabet.PAD)[gone[0]], (tokens.chains == 0)[gone[0]])
+    found = objectives._without_a_chain(tokens, read.config, 0.4, torch.Generator().manual_seed(0))
+    there = [(found.chains == chain).any(1) for chain in (0, 1)]
+    assert (there[0] | there[1]).all()
+    assert [share.float().mean().item() for share in there] == pytest.approx([0.8, 0.8], abs=0.02)
+    whole = there[0] & there[1]
+    assert all(torch.equal(one[whole], other[whole]) for one, other in zip(found, tokens))
+
+
+def test_a_view_without_a_chain_is_the_other_as_it_is_read_alone():
+    read = reader()
+    pair = read.batch([0], np.zeros(len(read), dtype=int))
+    for seed in range(20):
+        found = objectives._without_a_chain(pair, read.config, 1.0, torch.Generator().manual_seed(seed))
+        (chain,) = set(found.chains[found.chains >= 0].tolist())
+        row = read.part.receptors[0, chain]
+        single = Reader(read.part, read.config, read.forms, pairs=False, species=read.species)
+        alone = single.batch([row], np.zeros(len(single), dtype=int))
+        n = alone.ids.shape[1]
+        assert torch.equal(found.ids[:, :n], alone.ids) and (found.ids[:, n:] == alphabet.PAD).all()
+        assert torch.equal(found.segments[:, :n], alone.segments) and not found.segments.any()
+        assert torch.equal(found.regions[:, :n], alone.regions) and not found.regions[:, n:].any()
+        assert torch.equal(found.chains[:, :n] >= 0, alone.chains >= 0) and (found.chains[:, n:] == -1).all()
 
 
 def test_residues_are_replaced_by_ones_like_them():

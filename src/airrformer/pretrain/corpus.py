@@ -2,7 +2,7 @@
 
 A receptor is held out by a hash of its id and the seed, so that neither the order of the input nor other receptors
 move it. A sequence that a held-out receptor has never trains, whoever else has it; with ``held_out_edits`` neither
-does a chain whose CDR3 is that near to a held-out one.
+does a chain whose CDR3 is that near to one that is measured.
 """
 
 from __future__ import annotations
@@ -85,18 +85,19 @@ def build_corpus(
 
     in_validation = rows["receptor_id"].isin(held_out(rows["receptor_id"], validation_fraction, seed))
     in_validation |= rows["sequence_aa"].isin(rows.loc[in_validation, "sequence_aa"])
-    near = _near_held_out(rows, in_validation, held_out_edits)
+    validation = _part(rows[in_validation], labels)
+    if _size(validation) > _VALIDATION_CHAINS:
+        whole, validation = _size(validation), _drawn(validation, seed)
+        log.info("validation measures %d of %d held-out chains, drawn by the seed", _size(validation), whole)
+    near = _near(rows, validation.chains, held_out_edits)
     if near.any():
-        log.info("%s: %d chains have a CDR3 near a held-out one and do not train", where, near.sum())
+        log.info("%s: %d chains have a CDR3 near a held-out one and do not train", where, (near & ~in_validation).sum())
     if (in_validation | near).all():
         raise UserError(
             f"{where}: the held-out receptors have every sequence, so that none is left to train on; add other chains"
         )
-    train, validation = (_part(rows[chosen], labels) for chosen in (~in_validation & ~near, in_validation))
-    log.info("%s: %d distinct chains to train on, %d of held-out receptors", where, *map(_size, (train, validation)))
-    if _size(validation) > _VALIDATION_CHAINS:
-        validation = _drawn(validation, seed)
-        log.info("validation measures %d of them, drawn by the seed", _size(validation))
+    train = _part(rows[~in_validation & ~near], labels)
+    log.info("%s: %d distinct chains to train on, %d to be judged by", where, *map(_size, (train, validation)))
     return Corpus(tuple(chains), train, validation)
 
 
@@ -136,19 +137,18 @@ def _hash(text: str, seed: int) -> float:
     return int.from_bytes(digest, "big") / 2**48
 
 
-def _near_held_out(rows: pd.DataFrame, in_validation: pd.Series, edits: int) -> pd.Series:
-    """Which rows that are not held out have a CDR3 within ``edits`` of a held-out one of their locus."""
+def _near(rows: pd.DataFrame, measured: pd.DataFrame, edits: int) -> pd.Series:
+    """Which rows have a CDR3 within ``edits`` of one of the ``measured`` chains of their locus."""
     near = pd.Series(False, index=rows.index)
     if not edits:
         return near
-    cdr3 = pd.Series(cdr3_of(rows), index=rows.index)
-    for _, of_locus in rows.groupby("locus", dropna=False, sort=False):
+    cdr3, out = pd.Series(cdr3_of(rows), index=rows.index), pd.Series(cdr3_of(measured), index=measured.index)
+    for locus, of_locus in rows.groupby(rows["locus"].fillna(""), sort=False):
         known = of_locus.index[cdr3[of_locus.index] != ""]
-        out = known[in_validation[known]]
-        others = known[~in_validation[known]]
-        if len(out) and len(others):
-            distinct, inverse = unique(cdr3[others].tolist())
-            near[others] = (nearest(distinct, sorted(set(cdr3[out])), edits) <= edits)[inverse]
+        others = sorted(set(out[measured["locus"].fillna("") == locus]) - {""})
+        if len(known) and others:
+            distinct, inverse = unique(cdr3[known].tolist())
+            near[known] = (nearest(distinct, others, edits) <= edits)[inverse]
     return near
 
 

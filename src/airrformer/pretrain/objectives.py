@@ -20,11 +20,11 @@ from torch import Tensor
 from airrformer.config import TrainSettings
 from airrformer.core import alphabet
 from airrformer.core.batching import token_batches
-from airrformer.core.config import ALPHABET_SIZE
+from airrformer.core.config import ALPHABET_SIZE, ModelConfig
 from airrformer.core.transformer import Transformer
 from airrformer.pretrain import masking
 from airrformer.pretrain.corpus import clusters
-from airrformer.pretrain.reading import LOOP_CODES, Reader, Tokens, cdr3_weights, endless_batches, mixed_batches
+from airrformer.pretrain.reading import FILL, LOOP_CODES, Reader, Tokens, cdr3_weights, endless_batches, mixed_batches
 
 Batch = tuple[Tensor, ...]
 
@@ -82,26 +82,26 @@ class _OfReceptors:
         )
         for step, tokens in enumerate(batches, start=first):
             generator = draws(self.seed, STEP, step)
-            weights = cdr3_weights(tokens.regions, self.settings.cdr3_weight) if self._weighted else None
             tokens = _untagged(tokens, self.settings.hidden_tags, generator)
-            yield self._asked(self.train, tokens, generator, weights)
+            yield self._asked(self.train, tokens, generator, self.settings.cdr3_weight)
 
     def validation_batches(self) -> list[Batch]:
         generator = draws(self.seed, VALIDATION)
         forms = self.validation.drawn_forms(generator)
         lengths = self.validation.lengths[forms, np.arange(len(self.validation))]
         return [
-            self._asked(self.validation, self.validation.batch(rows, forms), generator, None)
+            self._asked(self.validation, self.validation.batch(rows, forms), generator, 1.0)
             for rows in token_batches(lengths.tolist(), self.settings.batch_tokens)
         ]
 
-    def _asked(self, reader: Reader, tokens: Tokens, generator: torch.Generator, weights: Tensor | None) -> Batch:
-        """What is asked of a batch of ``reader``; ``weights`` (B, L) say how readily a residue is hidden."""
+    def _asked(self, reader: Reader, tokens: Tokens, generator: torch.Generator, cdr3_weight: float) -> Batch:
+        """What is asked of a batch of ``reader``; residues of the CDR3 are hidden ``cdr3_weight`` times as readily."""
         raise NotImplementedError
 
-    @property
-    def _weighted(self) -> bool:
-        return self.settings.cdr3_weight != 1
+    def _hidden(self, tokens: Tokens, generator: torch.Generator, cdr3_weight: float) -> tuple[Tensor, Tensor]:
+        """The ids with some residues hidden, and which were chosen, both (B, L)."""
+        weights = cdr3_weights(tokens.regions, cdr3_weight)
+        return masking.mask_residues(tokens.ids, self.settings.mask_fraction, generator, weights, self.settings.span)
 
     @cached_property
     def _groups(self) -> np.ndarray | None:
@@ -114,9 +114,8 @@ class _OfReceptors:
 class HiddenResidues(_OfReceptors):
     """Guess hidden residues from all others (Devlin et al. 2019)."""
 
-    def _asked(self, reader: Reader, tokens: Tokens, generator: torch.Generator, weights: Tensor | None) -> Batch:
-        settings = self.settings
-        hidden, chosen = masking.mask_residues(tokens.ids, settings.mask_fraction, generator, weights, settings.span)
+    def _asked(self, reader: Reader, tokens: Tokens, generator: torch.Generator, cdr3_weight: float) -> Batch:
+        hidden, chosen = self._hidden(tokens, generator, cdr3_weight)
         return hidden, tokens.segments, chosen, tokens.ids[chosen]
 
     def loss(self, model: Transformer, batch: Batch) -> Loss:
@@ -138,17 +137,15 @@ class NoisedViews(_OfReceptors):
     guess: float = 0.0
     supervised: bool = False
 
-    def _asked(self, reader: Reader, tokens: Tokens, generator: torch.Generator, weights: Tensor | None) -> Batch:
-        views = []
+    def _asked(self, reader: Reader, tokens: Tokens, generator: torch.Generator, cdr3_weight: float) -> Batch:
+        views, noised = [], []
         for _ in range(2):
-            ids = _without_a_chain(tokens, self.settings.drop_chain, generator)
-            noised = _replaced(ids, self.settings.substitute, generator)
-            hidden, chosen = masking.mask_residues(
-                noised, self.settings.mask_fraction, generator, weights, self.settings.span
-            )
-            views.append((hidden, chosen & (ids != alphabet.PAD)))
-        hidden, chosen = (torch.cat(parts) for parts in zip(*views))
-        twice = Tokens(*(torch.cat([part, part]) for part in tokens))
+            view = _without_a_chain(tokens, reader.config, self.settings.drop_chain, generator)
+            views.append(view)
+            changed = view._replace(ids=_replaced(view.ids, self.settings.substitute, generator))
+            noised.append(self._hidden(changed, generator, cdr3_weight))
+        hidden, chosen = (torch.cat(parts) for parts in zip(*noised))
+        twice = Tokens(*(torch.cat(parts) for parts in zip(*views)))
         alike = torch.eye(len(tokens.rows), dtype=torch.bool)
         if self.supervised:
             labels = torch.from_numpy(reader.labels)[tokens.rows]
@@ -158,7 +155,6 @@ class NoisedViews(_OfReceptors):
     def loss(self, model: Transformer, batch: Batch) -> Loss:
         tokens, segments, chosen, targets, regions, chains, alike = batch
         found = states(model, tokens, segments)
-        chains = chains.masked_fill(tokens == alphabet.PAD, -1)
         one, other = F.normalize(loop_vectors(found, regions, chains), dim=1).chunk(2)
         cosines = one @ other.T / self.settings.temperature  # (n, n)
         mean = (_contrast(cosines, alike) + _contrast(cosines.T, alike)) / 2
@@ -202,12 +198,21 @@ def _untagged(tokens: Tokens, share: float, generator: torch.Generator) -> Token
     return tokens._replace(ids=tokens.ids.masked_fill(hidden, alphabet.UNK))
 
 
-def _without_a_chain(tokens: Tokens, share: float, generator: torch.Generator) -> Tensor:
-    """In ``share`` of the pairs the residues of one chain become padding."""
+def _without_a_chain(tokens: Tokens, config: ModelConfig, share: float, generator: torch.Generator) -> Tokens:
+    """In ``share`` of the pairs one chain is not there: the other is written as if it stood alone.
+
+    ``chains`` still says which of the two it is, for its loops are compared with those of the same chain.
+    """
     draw = torch.rand(len(tokens.ids), 2, generator=generator)
-    paired = (tokens.chains == 1).any(1)
-    dropped = torch.where(paired & (draw[:, 0] < share), (draw[:, 1] < 0.5).long(), -2)
-    return tokens.ids.masked_fill(tokens.chains == dropped[:, None], alphabet.PAD)
+    paired = (tokens.segments == 1).any(1)
+    dropped = torch.where(paired & (draw[:, 0] < share), (draw[:, 1] < 0.5).long(), -1)
+    gone = tokens.segments == dropped[:, None]
+    gone[:, : len(config.before) + config.tags] = False  # the start and the species are of both
+    left = gone.byte().argsort(dim=1, stable=True)  # what is left moves to the left
+    ids, segments, regions, chains = (
+        part.masked_fill(gone, value).gather(1, left) for part, value in zip(tokens[:4], FILL)
+    )
+    return Tokens(ids, segments.masked_fill(dropped[:, None] == 0, 0), regions, chains, tokens.rows)
 
 
 def _replaced(ids: Tensor, share: float, generator: torch.Generator) -> Tensor:

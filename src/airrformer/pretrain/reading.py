@@ -42,6 +42,9 @@ class Tokens(NamedTuple):
     rows: Tensor
 
 
+FILL = (alphabet.PAD, 0, 0, -1)  # what rows of each of the first four are padded with
+
+
 @dataclass
 class Reader:
     """Writes the receptors of ``part`` as the model of ``config`` reads them.
@@ -110,8 +113,7 @@ class Reader:
             owner[written.residues] = np.repeat(range(len(chains)), [len(part) for part in known])
             for part, values in zip(parts, (written.tokens, written.segments, regions, owner)):
                 part.append(values)
-        fill = (alphabet.PAD, 0, 0, -1)
-        return Tokens(*(_padded(part, value) for part, value in zip(parts, fill)), torch.tensor(rows))
+        return Tokens(*(_padded(part, value) for part, value in zip(parts, FILL)), torch.tensor(rows))
 
     @cached_property
     def _dataset(self) -> list[str]:
