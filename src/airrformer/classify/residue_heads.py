@@ -23,6 +23,7 @@ from airrformer.classify.residues import fill_missing, find_donors
 from airrformer.core.writing import LOOP_END
 from airrformer.errors import UserError
 from airrformer.receptors.distances import linked_pieces, neighbours, unique
+from airrformer.receptors.forms import written_chains
 
 if TYPE_CHECKING:
     import torch
@@ -72,7 +73,7 @@ class ResidueSource:
     @property
     def layer(self) -> int:
         """From 0. Raises ``UserError`` for one that the encoder does not have."""
-        return self.encoder._layer(self._layer)
+        return self.encoder.layer_number(self._layer)
 
     def vectors(self, chains: Sequence[Chain]) -> list[np.ndarray]:
         """Of each chain the vectors of the span's residues, (L_i, D), in the context of the sequence.
@@ -129,18 +130,18 @@ def residue_table(
 ) -> pd.DataFrame:
     """The table of residues of receptors, in their order; ``names``: of the chains, ``region``: what counts of each.
 
-    ``form``: how the encoder reads a chain, as ``embed.features.written_chains``.
+    ``form``: how the encoder reads a chain, as ``written_chains``.
 
     A chain without bounds of the region counts whole, and a line of the log says how many these are.
     """
-    from airrformer.embed.features import region_spans, written_chains
+    from airrformer.embed.features import region_spans
 
     columns: dict[str, np.ndarray] = {}
     for name in names:
         rows = chains[chains["chain"] == name].drop_duplicates("receptor_id").set_index("receptor_id", drop=False)
         present = np.array([receptor in rows.index for receptor in receptor_ids], dtype=bool)
         rows = rows.loc[[receptor for receptor, there in zip(receptor_ids, present) if there]]
-        sequences, known = written_chains(rows, form)
+        sequences, known = written_chains(rows, form, LOOP_END)
         spans = region_spans(rows["receptor_id"], sequences, known, region, name)
         loci = rows["locus"].astype(object).fillna("").tolist()
         found = {"sequence": sequences, "span": [f"{first}:{end}" for first, end in spans], "locus": loci}
@@ -309,9 +310,9 @@ class ResidueHeadClassifier(AveragedNetworks):
         if self.region is None:
             found = [(0, len(sequence.replace(LOOP_END, ""))) for sequence in there]
         else:
-            from airrformer.embed.encoders import _region_spans
+            from airrformer.embed.encoders import spans_of_regions
 
-            found = _region_spans(there, (self.region,))[0].tolist()
+            found = spans_of_regions(there, (self.region,))[0].tolist()
         spans = iter(found)
         return [":".join(map(str, next(spans))) if sequence else "" for sequence in sequences]
 

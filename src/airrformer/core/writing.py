@@ -54,22 +54,14 @@ def write(
     >>> write([ids_of("CA"), ids_of("F")], config).residues.tolist()
     [1, 2, 4]
     """
-    tokens: list[np.ndarray] = [np.array(config.before, dtype=np.int64)]
-    if config.tags:
-        tokens.append(np.array([_tag(species)]))
-    segments = [np.zeros(len(config.before) + config.tags, dtype=np.int64)]
+    tokens = [np.array([*config.before, *([_tag(species)] if config.tags else [])], dtype=np.int64)]
+    segments, residues = [np.zeros(len(tokens[0]), dtype=np.int64)], []
     for i, ids in enumerate(chains):
         locus = [_tag(loci[i] if i < len(loci) else None)] if config.tags else []
+        residues.append(sum(map(len, tokens)) + len(locus) + np.flatnonzero(ids != SEPARATOR))
         tokens.append(np.array([*locus, *ids, *config.after], dtype=np.int64))
         segments.append(np.full(len(tokens[-1]), i))
-    written = np.concatenate(tokens)
-    inside = np.zeros(len(written), dtype=bool)
-    end = sum(map(len, tokens[: 1 + config.tags]))
-    for ids in chains:
-        start = end + config.tags
-        inside[start : start + len(ids)] = ids != SEPARATOR
-        end = start + len(ids) + len(config.after)
-    return Written(written, np.concatenate(segments), np.flatnonzero(inside))
+    return Written(*map(np.concatenate, (tokens, segments, residues)))
 
 
 def _tag(name: str | None) -> int:

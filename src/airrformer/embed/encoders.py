@@ -30,13 +30,13 @@ from airrformer.embed.pooling import POOLINGS, Pool, loops_together, span_mask
 from airrformer.errors import UserError
 from airrformer.paths import read_status
 from airrformer.progress import track
+from airrformer.receptors.loops import LOOPS
 from airrformer.receptors.regions import number_chains
 from airrformer.receptors.tables import REGIONS
 
 logger = logging.getLogger(__name__)
 
 BATCH_TOKENS = 4096
-LOOPS = ("cdr1", "cdr2", "cdr3")
 Sequences = Sequence[str] | Sequence[tuple[str, ...]]
 Loci = Sequence[str | tuple[str, ...] | None]
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -124,9 +124,9 @@ class ResidueEncoder:
         elif pooling in REGIONS:
             if any(isinstance(sequence, tuple) for sequence in sequences):
                 raise UserError(f"pooling {pooling!r} is of one chain; of pairs take loops, mean or max")
-            pools = [Pool("mean", spans) for spans in _region_spans(sequences, (pooling,))]
+            pools = [Pool("mean", spans) for spans in spans_of_regions(sequences, (pooling,))]
         elif pooling == "loops":
-            pools = [Pool("mean", spans) for spans in _region_spans(sequences, LOOPS)]
+            pools = [Pool("mean", spans) for spans in spans_of_regions(sequences, LOOPS)]
         else:
             raise UserError(f"pooling {pooling!r} is unknown; use one of {', '.join([*POOLINGS, 'loops', *REGIONS])}")
         means = self.pool(sequences, pools, layer, batch_tokens, loci)
@@ -157,20 +157,26 @@ class ResidueEncoder:
 
         Spans count residues, those of a pair's second chain on from the first's.
         """
-        loci = _loci_of(sequences, loci)
-        spans = [
-            np.asarray(p.spans if p.spans is not None else [(0, residue_count(s)) for s in sequences]) for p in pools
-        ]
-        spans = [s.reshape(len(sequences), 2) for s in spans]
-        keys = [((s, locus), *(tuple(s[i]) for s in spans)) for i, (s, locus) in enumerate(zip(sequences, loci))]
-        distinct, where = _distinct(keys)
-        spans = [np.array([key[k] for key in distinct], dtype=int).reshape(-1, 2) for k in range(1, 1 + len(pools))]
-        pooled = [np.empty((len(distinct), self.width), dtype=np.float32) for _ in pools]
-        for indices, hidden in self._batches(*_unzipped([key[0] for key in distinct]), layer, batch_tokens):
-            for (kind, _), span, values in zip(pools, spans, pooled):
-                mask = span_mask(span[indices], hidden.shape[1], hidden.device)
-                values[indices] = POOLINGS[kind](hidden, mask).cpu().numpy()
-        return [values[where] for values in pooled]
+        read, of = _distinct(list(zip(sequences, _loci_of(sequences, loci))))
+        whole = np.array([(0, residue_count(sequence)) for sequence, _ in read], dtype=int).reshape(-1, 2)[of]
+        given = [whole if p.spans is None else np.asarray(p.spans, dtype=int).reshape(-1, 2) for p in pools]
+        spans = np.stack([whole, *given], axis=1)
+        # of one input several spans may be asked for; equal ones are pooled once
+        asked, where = np.unique(
+            np.column_stack([of, spans.reshape(len(of), 2 * len(pools) + 2)]), axis=0, return_inverse=True
+        )
+        spans = asked[:, 1:].reshape(len(asked), len(pools) + 1, 2)
+        first = np.searchsorted(asked[:, 0], np.arange(len(read) + 1))  # rows of asked that are of each input
+        pooled = [np.empty((len(asked), self.width), dtype=np.float32) for _ in pools]
+        for indices, hidden in self._batches(*_unzipped(read), layer, batch_tokens):
+            rows = [np.arange(first[i], first[i + 1]) for i in indices]
+            if any(len(some) > 1 for some in rows):
+                hidden = hidden[np.repeat(range(len(rows)), [len(some) for some in rows])]
+            rows = np.concatenate(rows)
+            for k, ((kind, _), values) in enumerate(zip(pools, pooled), start=1):
+                mask = span_mask(spans[rows, k], hidden.shape[1], hidden.device)
+                values[rows] = POOLINGS[kind](hidden, mask).cpu().numpy()
+        return [values[where.ravel()] for values in pooled]
 
     def _batches(
         self, sequences: Sequences, loci: Loci, layer: int, batch_tokens: int
@@ -179,7 +185,7 @@ class ResidueEncoder:
 
         A batch that does not fit into the device's memory is halved; results do not depend on the batch.
         """
-        layer = self._layer(layer)
+        layer = self.layer_number(layer)
         written = self.write(sequences, loci)
         queue = token_batches([len(w.tokens) for w in written], batch_tokens)[::-1]  # a stack, shortest on top
         for _ in track(_until_empty(queue), len(queue), f"{self.name}: batches", logger):
@@ -248,7 +254,8 @@ class ResidueEncoder:
             found.append(write(ids, self.config, locus if isinstance(locus, tuple) else (locus,)))
         return found
 
-    def _layer(self, layer: int) -> int:
+    def layer_number(self, layer: int) -> int:
+        """0 to ``layers``, of one that may be counted from the end. Raises ``UserError`` for one that is not there."""
         if not -self.layers - 1 <= layer <= self.layers:
             raise UserError(f"layer {layer}: {self.name} has 0 (the embedding) to {self.layers}, -1 the last")
         return layer % (self.layers + 1)
@@ -386,7 +393,7 @@ def _as_list(sequences: Sequences) -> list:
     return sequences
 
 
-def _region_spans(sequences: list, regions: Sequence[str]) -> list[np.ndarray]:
+def spans_of_regions(sequences: list, regions: Sequence[str]) -> list[np.ndarray]:
     """(n, 2) half-open bounds of each of ``regions``, of a pair's first chain and then of its second.
 
     Of loops by their ends, of chains by IMGT numbering.

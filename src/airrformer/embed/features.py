@@ -11,11 +11,13 @@ from scipy import sparse
 
 from airrformer.config import Dataset, Encoder, KmerEncoder, Pooling
 from airrformer.core.writing import LOOP_END
-from airrformer.embed.encoders import BATCH_TOKENS, LOOPS, ResidueEncoder, residue_count
+from airrformer.embed.encoders import BATCH_TOKENS, ResidueEncoder, residue_count
 from airrformer.embed.kmers import kmer_columns, kmer_counts
 from airrformer.embed.pooling import Pool, loops_together
 from airrformer.embed.store import Features
-from airrformer.receptors.tables import CHAIN_LOCI, REGIONS
+from airrformer.receptors.forms import written_chains
+from airrformer.receptors.loops import LOOPS
+from airrformer.receptors.tables import CHAIN_LOCI
 
 logger = logging.getLogger(__name__)
 
@@ -42,102 +44,112 @@ def dataset_features(
         chain: chains[chains["chain"] == chain].drop_duplicates("receptor_id").set_index("receptor_id", drop=False)
         for chain in dataset.chains
     }
-    together = _pairs(rows_of) if getattr(settings, "pairs", False) else {}
-    parts: dict[str, list] = {name: [] for name in poolings}
-    names: dict[str, list[str]] = {name: [] for name in poolings}
-    for chain, rows in rows_of.items():
-        present = np.array([receptor_id in rows.index for receptor_id in receptor_ids], dtype=bool)
-        if not present.all() and dataset.missing_chain != "zero":
-            missing = next(receptor_id for receptor_id, there in zip(receptor_ids, present) if not there)
-            raise ValueError(f"receptor {missing} has no {chain} chain: parse should have rejected it")
-        rows = rows.loc[[receptor_id for receptor_id, there in zip(receptor_ids, present) if there]]
-        made = _chain_features(rows, chain, settings, poolings, encoder, batch_tokens, together)
-        for name, (matrix, columns) in made.items():
-            parts[name].append(_scatter(matrix, present))
-            names[name] += columns
-            if dataset.missing_chain == "zero":
-                indicator = present.astype(np.float32)[:, None]
-                parts[name].append(sparse.csr_array(indicator) if sparse.issparse(matrix) else indicator)
-                names[name].append(f"{chain}_present")
-    ids = list(receptor_ids)
-    return {
-        name: Features(ids, sparse.hstack(p, format="csr") if sparse.issparse(p[0]) else np.hstack(p), names[name])
-        for name, p in parts.items()
+    present = {
+        chain: np.array([receptor_id in rows.index for receptor_id in receptor_ids], dtype=bool)
+        for chain, rows in rows_of.items()
     }
+    for chain, there in present.items():
+        if not there.all() and dataset.missing_chain != "zero":
+            missing = receptor_ids[int(np.flatnonzero(~there)[0])]
+            raise ValueError(f"receptor {missing} has no {chain} chain: parse should have rejected it")
+        rows_of[chain] = rows_of[chain].loc[[receptor_id for receptor_id, has in zip(receptor_ids, there) if has]]
+    if isinstance(settings, KmerEncoder):
+        counted = {
+            chain: (kmer_counts(rows, settings, chain), kmer_columns(settings, chain))
+            for chain, rows in rows_of.items()
+        }
+        made = {name: counted for name in poolings}
+    else:
+        made = _pooled(rows_of, settings, poolings, encoder, batch_tokens)
+    return {name: _side_by_side(by_chain, present, receptor_ids, dataset) for name, by_chain in made.items()}
 
 
-def _chain_features(
-    rows: pd.DataFrame,
-    chain: str,
+Part = tuple[np.ndarray | sparse.csr_array, list[str]]  # of one chain: a matrix, and the names of its columns
+
+
+def _side_by_side(
+    parts: Mapping[str, Part], present: Mapping[str, np.ndarray], receptor_ids: Sequence[str], dataset: Dataset
+) -> Features:
+    """The chains of ``parts``, each in the rows of the receptors that have it."""
+    matrices, names = [], []
+    for chain, (matrix, columns) in parts.items():
+        matrices.append(_scatter(matrix, present[chain]))
+        names += columns
+        if dataset.missing_chain == "zero":
+            indicator = present[chain].astype(np.float32)[:, None]
+            matrices.append(sparse.csr_array(indicator) if sparse.issparse(matrix) else indicator)
+            names.append(f"{chain}_present")
+    joined = sparse.hstack(matrices, format="csr") if sparse.issparse(matrices[0]) else np.hstack(matrices)
+    return Features(list(receptor_ids), joined, names)
+
+
+def _pooled(
+    rows_of: Mapping[str, pd.DataFrame],
     settings: Encoder,
     poolings: Mapping[str, Pooling],
-    encoder: ResidueEncoder | None,
+    encoder: ResidueEncoder,
     batch_tokens: int,
-    together: Mapping[str, pd.DataFrame],
-) -> dict[str, tuple[np.ndarray | sparse.csr_array, list[str]]]:
-    """One chain of each receptor: by pooling, its matrix and the names of its columns.
-
-    ``together``: the rows of both chains of the receptors that have both, by chain, where the encoder reads them so.
-    """
-    if isinstance(settings, KmerEncoder):
-        counted = kmer_counts(rows, settings, chain), kmer_columns(settings, chain)
-        return {name: counted for name in poolings}
-    texts, bounds = written_chains(rows, getattr(settings, "sequence", ["chain"])[0])
-    asked: list[tuple[str, np.ndarray]] = []
+) -> dict[str, dict[str, Part]]:
+    """By pooling and chain what the encoder makes of the rows of each chain, all of it in one pass."""
+    form = getattr(settings, "sequence", ["chain"])[0]
+    written = {chain: written_chains(rows, form, LOOP_END) for chain, rows in rows_of.items()}
+    sequences, loci, shift = _reads(rows_of, written, together=getattr(settings, "pairs", False))
+    encoder.check_lengths([receptor for rows in rows_of.values() for receptor in rows["receptor_id"]], sequences)
+    asked = []
     for pooling in poolings.values():
-        regions = LOOPS if pooling.kind == "loops" else (pooling.region,)
-        kind = "mean" if pooling.kind == "loops" else pooling.kind
-        asked += [(kind, region_spans(rows["receptor_id"], texts, bounds, region, chain)) for region in regions]
-    sequences, loci, shift = _with_partners(rows, chain, texts, settings, together)
-    encoder.check_lengths(rows["receptor_id"].tolist(), sequences)
-    pools = [Pool(kind, spans + shift[:, None]) for kind, spans in asked]
-    made = iter(encoder.pool(sequences, pools, getattr(settings, "layer", -1), batch_tokens, loci))
+        kind, regions = ("mean", LOOPS) if pooling.kind == "loops" else (pooling.kind, (pooling.region,))
+        for region in regions:
+            spans = [region_spans(rows_of[chain]["receptor_id"], *written[chain], region, chain) for chain in rows_of]
+            asked.append(Pool(kind, np.concatenate(spans) + shift[:, None]))
+    ends = np.cumsum([len(rows) for rows in rows_of.values()])[:-1]
+    made = iter(encoder.pool(sequences, asked, getattr(settings, "layer", -1), batch_tokens, loci))
     found = {}
     for name, pooling in poolings.items():
-        if pooling.kind == "loops":
-            columns = [f"{chain}_{loop}_{i}" for loop in LOOPS for i in range(encoder.width)]
-            found[name] = loops_together([next(made) for _ in LOOPS]), columns
-        else:
-            found[name] = next(made), [f"{chain}_{i}" for i in range(encoder.width)]
+        loops = LOOPS if pooling.kind == "loops" else ()
+        matrix = loops_together([next(made) for _ in loops]) if loops else next(made)
+        parts = [f"_{loop}" for loop in loops] or [""]
+        found[name] = {
+            chain: (matrix_of_chain, [f"{chain}{part}_{i}" for part in parts for i in range(encoder.width)])
+            for chain, matrix_of_chain in zip(rows_of, np.split(matrix, ends))
+        }
     return found
 
 
-def _pairs(rows_of: Mapping[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
-    """The rows of the two chains, of the receptors that have both; none where a dataset has not two chains.
-
-    In the order of training, alpha or heavy first, whatever that of the config.
-    """
-    if len(rows_of) != 2:
-        return {}
-    one, other = (rows.index for rows in rows_of.values())
-    both = one.intersection(other, sort=False)
-    ordered = sorted(rows_of, key=list(CHAIN_LOCI).index)
-    return {chain: rows_of[chain].loc[both] for chain in ordered} if len(both) else {}
-
-
-def _with_partners(
-    rows: pd.DataFrame, chain: str, texts: list[str], settings: Encoder, together: Mapping[str, pd.DataFrame]
+def _reads(
+    rows_of: Mapping[str, pd.DataFrame], written: Mapping[str, tuple[list[str], dict]], together: bool
 ) -> tuple[list, list, np.ndarray]:
-    """What is read for each row: its chain, or both of its receptor; their loci; residues before those of ``chain``."""
-    sequences, loci = list(texts), [locus if isinstance(locus, str) else None for locus in rows["locus"]]
-    shift = np.zeros(len(rows), dtype=int)
-    if together:
-        form = getattr(settings, "sequence", ["chain"])[0]
-        pairs = list(zip(*(written_chains(part, form)[0] for part in together.values())))
-        pair_loci = list(zip(*(part["locus"] for part in together.values())))
-        place = {receptor: i for i, receptor in enumerate(together[chain]["receptor_id"])}
-        second = chain != next(iter(together))
-        for i, receptor in enumerate(rows["receptor_id"]):
-            if (at := place.get(receptor)) is not None:
-                sequences[i], loci[i] = pairs[at], pair_loci[at]
-                shift[i] = residue_count(pairs[at][0]) if second else 0
-    return sequences, loci, shift
+    """What is read for each row of each chain: the chain, or with ``together`` both of its receptor, if it has both.
+
+    Their loci; and how many residues of what is read come before those of the row's own chain, int (rows,). The alpha
+    or heavy chain comes first, as in training, whatever the order of the config.
+    """
+    read_of = {
+        chain: {
+            receptor: (text, locus if isinstance(locus, str) else None)
+            for receptor, text, locus in zip(rows["receptor_id"], written[chain][0], rows["locus"])
+        }
+        for chain, rows in rows_of.items()
+    }
+    first, *others = sorted(rows_of, key=list(CHAIN_LOCI).index)
+    sequences, loci, shift = [], [], []
+    for chain, reads in read_of.items():
+        for receptor, (text, locus) in reads.items():
+            pair = [read_of[c][receptor] for c in (first, *others) if receptor in read_of[c]]
+            if together and len(rows_of) == len(pair) == 2:
+                sequences.append((pair[0][0], pair[1][0]))
+                loci.append((pair[0][1], pair[1][1]))
+                shift.append(0 if chain == first else residue_count(pair[0][0]))
+            else:
+                sequences.append(text)
+                loci.append(locus)
+                shift.append(0)
+    return sequences, loci, np.array(shift, dtype=int)
 
 
 def region_spans(
     ids: pd.Series, texts: Sequence[str], bounds: Mapping[str, np.ndarray], region: str | None, chain: str
 ) -> np.ndarray:
-    """(n, 2) half-open spans of the region in ``texts``, which ``written_chains`` gives; without a region all of each.
+    """(n, 2) half-open spans of the region in ``texts``, as ``written_chains`` gives them; without a region all of it.
 
     A chain whose region is unknown is pooled whole, and said so.
     """
@@ -151,39 +163,6 @@ def region_spans(
             (~known).sum(), len(ids), chain, region, ids.to_numpy()[~known][0],
         )  # fmt: skip
     return np.where(known[:, None], bounds[region], whole)
-
-
-def written_chains(rows: pd.DataFrame, form: str) -> tuple[list[str], dict[str, np.ndarray]]:
-    """Chains as an encoder reads them, and where each region then is: int (n, 2), 0, 0 where it is not known.
-
-    ``form``: ``chain``, the whole; ``junction``, the CDR3 with its anchors; ``cdrs``, the three CDRs with ``LOOP_END``
-    between them. A chain of which these are not known stays whole.
-    """
-    sequences = rows["sequence_aa"].tolist()
-    bounds = {
-        region: np.stack([rows[f"{region}_{end}"].fillna(0).to_numpy(dtype=int) for end in ("start", "end")], axis=1)
-        for region in REGIONS
-    }
-    if form == "chain":
-        return sequences, bounds
-    kept = LOOPS if form == "cdrs" else ("cdr3",)
-    known = np.all([bounds[region][:, 1] > bounds[region][:, 0] for region in kept], axis=0)
-    if form == "junction":
-        known &= (bounds["cdr3"][:, 0] > 0) & (bounds["cdr3"][:, 1] < [len(s) for s in sequences])
-    texts = []
-    for i, sequence in enumerate(sequences):
-        spans = {region: tuple(bounds[region][i].tolist()) for region in kept}
-        if not known[i]:
-            texts.append(sequence)
-            continue
-        before = 0 if form == "cdrs" else 1  # the anchor
-        texts.append(LOOP_END.join(sequence[start - before : end + before] for start, end in spans.values()))
-        for region in REGIONS:
-            bounds[region][i] = 0
-        for region, (start, end) in spans.items():
-            bounds[region][i] = before, before + end - start
-            before += end - start
-    return texts, bounds
 
 
 def _scatter(matrix: np.ndarray | sparse.csr_array, present: np.ndarray) -> np.ndarray | sparse.csr_array:

@@ -21,10 +21,10 @@ from airrformer.core.batching import token_batches
 from airrformer.core.config import ModelConfig
 from airrformer.core.writing import LOOP_END, ids_of, write
 from airrformer.pretrain.corpus import Part
+from airrformer.receptors.forms import written_chains
+from airrformer.receptors.loops import LOOPS
 from airrformer.receptors.tables import REGIONS
 
-FORMS = ("chain", "junction", "cdrs")
-LOOPS = ("cdr1", "cdr2", "cdr3")
 # What a token is: 0 no residue of a known region, then REGIONS in order.
 LOOP_CODES = tuple(1 + REGIONS.index(loop) for loop in LOOPS)
 
@@ -74,9 +74,8 @@ class Reader:
         """Tokens of each receptor in each of the forms, int64 (forms, n)."""
         chains, around = self.part.chains, len(self.config.before) + self.config.tags
         rows = np.zeros((len(self.forms), len(chains) + 1), dtype=np.int64)  # the last row: no second chain
-        for i, form in enumerate(self.forms):
-            residues = [len(self._text(row, form)) for row in range(len(chains))]
-            rows[i, :-1] = np.array(residues) + self.config.tags + len(self.config.after)
+        for i, (texts, _) in enumerate(self._written):
+            rows[i, :-1] = np.array([*map(len, texts)]) + self.config.tags + len(self.config.after)
         return around + rows[:, self.members[:, 0]] + rows[:, self.members[:, 1]]
 
     @cached_property
@@ -103,14 +102,16 @@ class Reader:
         parts: list[list[np.ndarray]] = [[], [], [], []]
         for row in rows:
             chains = [chain for chain in self.members[row] if chain >= 0]
-            texts = [self._text(chain, self.forms[forms[row]]) for chain in chains]
-            dataset = self._dataset[chains[0]]
-            species = (self.species or {}).get(dataset)
-            written = write([ids_of(t) for t in texts], self.config, [self._loci[c] for c in chains], species)
-            regions, owner = np.zeros(len(written.tokens), dtype=np.int64), np.full(len(written.tokens), -1)
-            known = [self._regions(chain, self.forms[forms[row]]) for chain in chains]
-            regions[written.residues] = np.concatenate(known)
-            owner[written.residues] = np.repeat(range(len(chains)), [len(part) for part in known])
+            texts, bounds = self._written[forms[row]]
+            species = (self.species or {}).get(self._dataset[chains[0]])
+            written = write([ids_of(texts[c]) for c in chains], self.config, [self._loci[c] for c in chains], species)
+            owner = np.full(len(written.tokens), -1)
+            owner[written.residues] = written.segments[written.residues]
+            regions = np.zeros(len(written.tokens), dtype=np.int64)
+            for i, chain in enumerate(chains):
+                residues = np.flatnonzero(owner == i)
+                for code, (start, end) in enumerate(bounds[chain].tolist(), start=1):
+                    regions[residues[start:end]] = code
             for part, values in zip(parts, (written.tokens, written.segments, regions, owner)):
                 part.append(values)
         return Tokens(*(_padded(part, value) for part, value in zip(parts, FILL)), torch.tensor(rows))
@@ -124,38 +125,13 @@ class Reader:
         return [locus if isinstance(locus, str) else None for locus in self.part.chains["locus"]]
 
     @cached_property
-    def _sequences(self) -> list[str]:
-        return self.part.chains["sequence_aa"].tolist()
-
-    @cached_property
-    def _bounds(self) -> np.ndarray:
-        """int32 (chains, regions, 2); -1 where a region is not known."""
-        columns = [f"{region}_{end}" for region in REGIONS for end in ("start", "end")]
-        return (
-            self.part.chains[columns].astype("Int32").fillna(-1).to_numpy(dtype=np.int32).reshape(-1, len(REGIONS), 2)
-        )
-
-    def _spans(self, row: int, form: str) -> list[tuple[int, int]] | None:
-        """What of a chain is written; None: all of it, for the regions that the form asks for are not known."""
-        loops = self._bounds[row, [REGIONS.index(loop) for loop in LOOPS]]
-        if form == "cdrs" and (loops[:, 1] > loops[:, 0]).all() and loops.min() >= 0:
-            return [tuple(span) for span in loops.tolist()]
-        start, end = loops[-1].tolist()
-        if form == "junction" and 0 < start < end < len(self._sequences[row]):
-            return [(start - 1, end + 1)]
-        return None
-
-    def _text(self, row: int, form: str) -> str:
-        sequence, spans = self._sequences[row], self._spans(row, form)
-        return sequence if spans is None else LOOP_END.join(sequence[start:end] for start, end in spans)
-
-    def _regions(self, row: int, form: str) -> np.ndarray:
-        codes = np.zeros(len(self._sequences[row]), dtype=np.int64)
-        for code, (start, end) in enumerate(self._bounds[row].tolist(), start=1):
-            if 0 <= start < end:
-                codes[start:end] = code
-        spans = self._spans(row, form)
-        return codes if spans is None else np.concatenate([codes[start:end] for start, end in spans])
+    def _written(self) -> list[tuple[list[str], np.ndarray]]:
+        """Of each form the chains as text, and their regions' bounds, int32 (chains, regions, 2)."""
+        found = []
+        for form in self.forms:
+            texts, bounds = written_chains(self.part.chains, form, LOOP_END)
+            found.append((texts, np.stack(list(bounds.values()), axis=1).astype(np.int32)))
+        return found
 
 
 def cdr3_weights(regions: Tensor, weight: float) -> Tensor:

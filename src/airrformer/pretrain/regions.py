@@ -19,7 +19,7 @@ from airrformer.core.alphabet import AMINO_ACID_IDS, AMINO_ACIDS, MASK
 from airrformer.core.transformer import Transformer
 from airrformer.core.writing import ids_of, write
 from airrformer.pretrain import masking
-from airrformer.pretrain.corpus import encode_all
+from airrformer.pretrain.corpus import cdr3_of, encode_all
 from airrformer.pretrain.objectives import MEASURE, draws
 from airrformer.pretrain.train import Place
 from airrformer.receptors.germlines import cdr3_ends
@@ -59,20 +59,19 @@ def guess_hidden(
     generator = draws(seed, MEASURE)
     guesses: list[np.ndarray] = [np.empty(0)] * len(sequences)
     encoded = encode_all(sequences)
-    around, tags = len(model.config.before) - 1, [*loci] if model.config.tags else []
+    tags = [*loci] if model.config.tags else []
     model.eval()
     with torch.inference_mode(), place.autocast():
         for rows, plain in masking.padded_batches(encoded, settings.batch_tokens):
-            turn = masking.rounds_of(plain, rounds, generator)[:, 1:]  # without the start; padding is never hidden
+            longest = max(len(sequences[row]) for row in rows)
+            turn = masking.rounds_of(plain, rounds, generator)[:, 1 : 1 + longest]  # of the residues
             written = [write([ids_of(sequences[row])], model.config, tags[row : row + 1]) for row in rows]
             tokens = masking.pad([w.tokens.tolist() for w in written])
-            first = around + 1 + 2 * model.config.tags  # where the residues begin
-            longest = max(len(sequences[row]) for row in rows)
+            places = torch.nn.utils.rnn.pad_sequence([torch.from_numpy(w.residues) for w in written], batch_first=True)
             found = torch.zeros(len(rows), longest, len(_IDS))
             for i in range(rounds):
-                chosen = turn[:, :longest] == i
-                there = torch.zeros_like(tokens, dtype=torch.bool)
-                there[:, first : first + longest] = chosen
+                chosen = turn == i  # never what is padded
+                there = torch.zeros_like(tokens, dtype=torch.bool).scatter_(1, places, chosen)
                 hidden = model(tokens.masked_fill(there, MASK).to(place.device))[there.to(place.device)]
                 found[chosen] = model.logits(hidden)[:, _IDS].float().softmax(-1).cpu()
             for row, values in zip(rows, found.numpy()):
@@ -86,14 +85,12 @@ def germline_residues(chains: pd.DataFrame) -> list[np.ndarray | None]:
     None where neither gene nor CDR3 is known.
     """
     found: list[np.ndarray | None] = []
-    starts, ends = (chains[f"cdr3_{end}"].fillna(0).tolist() for end in ("start", "end"))
     calls = ([call if isinstance(call, str) else None for call in chains[column]] for column in ("v_call", "j_call"))
-    for sequence, start, end, v_call, j_call in zip(chains["sequence_aa"], starts, ends, *calls):
+    for cdr3, v_call, j_call in zip(cdr3_of(chains), *calls):
         v_end, j_start = cdr3_ends(v_call, j_call) if v_call or j_call else ("", "")
-        if not (v_end and j_start) or end <= start:
+        if not (v_end and j_start and cdr3):
             found.append(None)
             continue
-        cdr3 = sequence[start:end]
         left = _agreeing(cdr3, v_end)
         right = min(_agreeing(cdr3[::-1], j_start[::-1]), len(cdr3) - left)
         from_genes = np.zeros(len(cdr3), dtype=bool)

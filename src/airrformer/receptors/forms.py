@@ -1,0 +1,44 @@
+"""A chain in one of the forms that encoders read, and where its regions then are."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from airrformer.receptors.loops import LOOPS
+from airrformer.receptors.tables import REGIONS
+
+
+def written_chains(rows: pd.DataFrame, form: str, between: str) -> tuple[list[str], dict[str, np.ndarray]]:
+    """Chains as text, and where each of ``REGIONS`` then is: int (n, 2), half-open, 0, 0 where it is not known.
+
+    ``form``: ``chain``, the whole; ``junction``, the CDR3 with its anchors; ``cdrs``, the three CDRs with ``between``
+    between them. A chain of which these are not known stays whole. Bounds count residues, not what is between.
+    """
+    sequences = rows["sequence_aa"].tolist()
+    bounds = {
+        region: np.stack([rows[f"{region}_{end}"].fillna(0).to_numpy(dtype=int) for end in ("start", "end")], axis=1)
+        for region in REGIONS
+    }
+    if form == "chain":
+        return sequences, bounds
+    kept = LOOPS if form == "cdrs" else ("cdr3",)
+    known = np.all([bounds[region][:, 1] > bounds[region][:, 0] for region in kept], axis=0)
+    if form == "junction":
+        known &= (bounds["cdr3"][:, 0] > 0) & (bounds["cdr3"][:, 1] < [len(s) for s in sequences])
+    anchor = 0 if form == "cdrs" else 1
+    spans = [(bounds[region] + [-anchor, anchor]).tolist() for region in kept]
+    texts = [
+        between.join(sequence[start:end] for start, end in places) if there else sequence
+        for sequence, there, *places in zip(sequences, known.tolist(), *spans)
+    ]
+    before = np.full(len(sequences), anchor)
+    for region in REGIONS:
+        if region not in kept:
+            bounds[region][known] = 0
+            continue
+        lengths = bounds[region][:, 1] - bounds[region][:, 0]
+        moved = np.stack([before, before + lengths], axis=1)
+        bounds[region] = np.where(known[:, None], moved, bounds[region])
+        before = before + lengths
+    return texts, bounds
