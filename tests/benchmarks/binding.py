@@ -3,10 +3,10 @@
     AIRRFORMER_DATA=FOLDER python tests/benchmarks/binding.py immrep22 [--test FILE ...]
 
 runs `config/examples/NAME.yaml` (parse, embed, baselines, classify) into a folder and prints three tables: what others
-report and what we aim at on the test sets; every classifier and baseline in cross-validation within the training files;
-and by how much the best classifier is ahead of each on the same folds. `--test` names files that were kept apart, in
-the format of the training files, with labels: they are scored with `airrformer predict` by each model of the config.
-Nothing of them is seen before that.
+report and what we aim at on the test sets; every classifier and baseline in cross-validation within the training files,
+with CPU seconds; and by how much the best classifier is ahead of each on these folds. `--beside CLASSIFIER` says also
+by how much each is ahead of that one. `--test` names files that were kept apart, in the format of the training files,
+with labels: they are scored with `airrformer predict` by each model of the config. Nothing of them is seen before that.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import sys
 import tempfile
-import time
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +24,8 @@ import pandas as pd
 
 from airrformer.classify import classify, compare_dataset, make_baselines, predict
 from airrformer.classify.calibration import Calibrator
+from airrformer.classify.comparison import compare_models
+from airrformer.classify.contest import read_predictions
 from airrformer.classify.metrics import regression_metrics, weighted_metrics
 from airrformer.config import Config, load_config
 from airrformer.embed.checkpoints import fetch
@@ -67,6 +69,7 @@ def main() -> None:
         "--results", type=Path, help="where to write; chains and vectors that are there stay; default: nowhere to stay"
     )
     arguments.add_argument("--datasets", nargs="+", help="only these datasets of the config")
+    arguments.add_argument("--beside", metavar="CLASSIFIER", help="the config's name of one to compare with")
     arguments.add_argument("--test", nargs="+", default=[], metavar="FILE", help="files kept apart, with labels")
     given = arguments.parse_args()
     config = load_config(EXAMPLES / f"{given.name}.yaml", check_files=True)
@@ -81,7 +84,7 @@ def main() -> None:
         results = Results(given.results or folder)
         rows, ahead = [], []
         for dataset in datasets:
-            rows += run(config, dataset, results)
+            rows += beside(run(config, dataset, results), config, dataset, results, given.beside)
             for file in given.test:
                 rows += score(config, dataset, results, file)
             ahead += compare(config, dataset, results)
@@ -107,27 +110,53 @@ def compare(config: Config, dataset: str, results: Results) -> list[dict]:
     ]
 
 
+def beside(rows: list[dict], config: Config, dataset: str, results: Results, reference: str | None) -> list[dict]:
+    """``rows`` of a dataset with what the macro metric of each model is above that of the ``reference``."""
+    targets = [target for target in config.expand_targets() if target.dataset == dataset]
+    named = ["/".join(target[1:]) for target in targets if target.classifier == reference]
+    if not named:
+        return rows
+    tables = {"/".join(t[1:]): read_predictions(results.classifier(*t) / "predictions.tsv") for t in targets}
+    for split in dict.fromkeys(split for table in tables.values() for split in table["split"]):
+        found = compare_models(tables, named[0], split, config.evaluation.bootstrap, config.seed).set_index("a")
+        for row in rows:
+            if row["judged by"] == f"cross-validation, {split}" and row["model"] in found.index:
+                one = found.loc[row["model"]]
+                row[f"ahead of {reference}"] = f"{one['difference']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]"
+    return rows
+
+
+def cpu_seconds() -> float:
+    """Of this process and of those that it has waited for."""
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in used)
+
+
 def run(config: Config, dataset: str, results: Results) -> list[dict]:
     """Everything that the config says of a dataset, one job after another, and its rows of the table."""
     targets = [target for target in config.expand_targets() if target.dataset == dataset]
     if not results.receptors(dataset).is_file():
         parse_dataset(config.datasets[dataset], results.dataset(dataset), workers=os.cpu_count() or 1)
+    rows: list[dict] = []
     lacking = [e for e in config.expand_embeddings() if e.dataset == dataset and not results.features(*e).is_file()]
     for encoder in dict.fromkeys(embedding.encoder for embedding in lacking):
         if hasattr(config.encoders[encoder], "published_name"):
             fetch(config.encoders[encoder], encoder, results.encoder(encoder))
+        started = cpu_seconds()
         embed_dataset(config, dataset, encoder, results)
-    rows = []
+        rows.append(
+            {"dataset": dataset, "model": f"vectors of {encoder}", "CPU seconds": round(cpu_seconds() - started)}
+        )
     if config.evaluation.baselines:
-        started = time.monotonic()
+        started = cpu_seconds()
         found = make_baselines(config, dataset, results, results.baselines(dataset))["baselines"]
-        seconds = time.monotonic() - started
+        seconds = cpu_seconds() - started
         for name, metrics in found.items():
             rows += _rows(dataset, f"baseline {name}", metrics, seconds / len(found))
     for target in targets:
-        started = time.monotonic()
+        started = cpu_seconds()
         metrics = classify(config, target, results, results.classifier(*target))
-        rows += _rows(dataset, "/".join(target[1:]), metrics, time.monotonic() - started)
+        rows += _rows(dataset, "/".join(target[1:]), metrics, cpu_seconds() - started)
     return rows
 
 
@@ -140,7 +169,7 @@ def _rows(dataset: str, model: str, metrics: dict, seconds: float) -> list[dict]
         rows += [
             {"dataset": dataset, "model": model, "judged by": f"cross-validation, {split}{part}"}
             | {metric: _cell(values[metric]) for metric in METRICS[metrics["task"]]}
-            | {"seconds": round(seconds)}
+            | {"CPU seconds": round(seconds)}
             for part, values in parts.items()
         ]
     return rows

@@ -7,8 +7,8 @@ training files of IMMREP22), of epitopes with at least `--least` receptors. Nega
 the others. Two tables, never mixed:
 
     seen     receptors are left out, those that differ by one edit of their CDR3s or less together: the network, ratios
-             of densities by TCRdist (two bandwidths), the nearest receptor by TCRdist, and network and ratio together:
-             their sum, each standardised by epitope over the receptors tested
+             of densities by TCRdist (two bandwidths) and a stack of these, the nearest receptor by TCRdist, and the
+             network with each of the densities: the sum, each standardised by epitope over the receptors tested
     unseen   epitopes are left out, those within three edits together, with all receptors that bind them and those alike
              (airrformer.classify.peptides); beside the network what needs no understanding of a peptide
 
@@ -30,7 +30,7 @@ import numpy as np
 import pandas as pd
 from few_shot import read_receptors, show
 
-from airrformer.classify.kernels import KernelDensityRatio
+from airrformer.classify.kernels import DensityStack, KernelDensityRatio
 from airrformer.classify.peptides import MEASURES, leave_epitope_out, measure, network, over_epitopes, shortcuts
 from airrformer.classify.receptor_peptide import ReceptorPeptideClassifier, alike, peptides_of
 from airrformer.receptors.loops import LoopDistance
@@ -118,8 +118,11 @@ def predictors(peptides: list[str], settings: dict) -> list[tuple[str, Predictor
         distances = LoopDistance().matrix(asked, letters)
         return np.stack([-distances[:, y == 1].min(axis=1) for y in Y.T], axis=1).astype(np.float64)
 
+    def stacked(letters, Y, asked):
+        return DensityStack(options={"smaller": 0.65}).fit(letters, Y).decision_function(asked)
+
     named = [("network", pairs), ("density ratio 0.13", density(0.13)), ("density ratio 0.075", density(0.075))]
-    return [*named, ("nearest, TCRdist", nearest)]
+    return [*named, ("density stack", stacked), ("nearest, TCRdist", nearest)]
 
 
 def standardised(scores: np.ndarray) -> np.ndarray:

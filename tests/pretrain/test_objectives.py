@@ -226,9 +226,15 @@ class Short(reversal.Reversal):
         ({"objective": "causal", "corpus": "train_folds"}, "train_folds is for encoders that make features"),
         ({"objective": "causal", "sequence": "cdrs"}, "a causal model writes chain or junction"),
         ({"objective": "causal", "pairs": True}, "pairs: is for objectives masked, contrastive, both"),
-        ({"supervised": True}, "supervised: is for objectives contrastive and both"),
+        ({"supervised": True}, "supervised: is for objectives contrastive, both"),
+        ({"train": {"temperature": 0.1}}, "train.temperature: is for objectives contrastive, both"),
+        ({"objective": "contrastive", "train": {"guess_weight": 2}}, "train.guess_weight: is for objectives both"),
+        ({"objective": "contrastive", "compare": ["antiberty"]}, "compare: is for objectives masked, both"),
+        ({"objective": "causal", "train": {"cdr3_weight": 2}}, "train.cdr3_weight: is for objectives masked"),
+        ({"train": {"hidden_tags": 0.1}}, "train.hidden_tags: is of no use without tags"),
+        ({"objective": "both", "train": {"drop_chain": 0.1}}, "train.drop_chain: is of no use without pairs"),
     ],
-    ids=["seq2seq-without-reversal", "reversal-without-seq2seq", "causal-folds", "cdrs", "pairs", "supervised"],
+    ids=lambda value: "" if isinstance(value, str) else "-".join(f"{k}" for k in value),
 )
 def test_an_objective_that_cannot_be_trained_so_is_refused(changes, message):
     with pytest.raises(UserError, match=message):

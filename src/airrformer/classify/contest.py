@@ -32,13 +32,13 @@ def compare_dataset(config: Config, dataset: str, results: Results, output: str 
     for target in config.expand_targets():
         folder, name = results.classifier(*target), "/".join(target[1:])
         if target.dataset == dataset and (folder / "predictions.tsv").is_file():
-            tables[name] = _read(folder / "predictions.tsv")
+            tables[name] = read_predictions(folder / "predictions.tsv")
             scores[name] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))["splits"]
     if not tables:
         raise UserError(f"{results.dataset(dataset)}: no predictions to compare; run `airrformer classify` first")
     baselines = results.baselines(dataset) / "predictions.tsv"
     if baselines.is_file():
-        for name, table in _read(baselines).groupby("baseline", sort=False):
+        for name, table in read_predictions(baselines).groupby("baseline", sort=False):
             tables[f"{BASELINE}{name}"] = table.drop(columns="baseline").reset_index(drop=True)
     splits = set().union(*(table["split"] for table in tables.values()))
     numbers = config.datasets[dataset].task == "regression"
@@ -64,5 +64,6 @@ def _best(scores: dict[str, dict], split: str, metric: str) -> str:
     return max(scores, key=value)
 
 
-def _read(path: Path) -> pd.DataFrame:
+def read_predictions(path: Path) -> pd.DataFrame:
+    """A predictions.tsv as ``compare_models`` takes it, of baselines with the column ``baseline``."""
     return pd.read_csv(path, sep="\t", dtype=_TYPES, keep_default_na=False, na_values={"score": [""], "label": [""]})

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+
 import numpy as np
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 
 from airrformer.errors import UserError
 
+logger = logging.getLogger(__name__)
+
 
 class AveragedNetworks(ClassifierMixin, BaseEstimator):
     """``n_models`` networks, their log-odds averaged. A subclass gives ``fit`` and ``_logits``.
 
-    ``validation``: share of the groups that each network holds out to know when to stop.
+    ``validation``: share of the groups that each network holds out to know when to stop. After ``fit``: ``weights_`` of
+    each network, name -> float32 array, and its best epoch in ``epochs_``.
     """
 
     def decision_function(self, X) -> np.ndarray:
@@ -44,6 +50,19 @@ class AveragedNetworks(ClassifierMixin, BaseEstimator):
         if len(self.classes_) != 2:
             raise UserError(f"two labels were expected, not {len(self.classes_)}: {self.classes_[:5].tolist()}")
         return Y[:, None]
+
+    def _fit_networks(self, groups, train: Callable[[np.ndarray, int], tuple[dict[str, np.ndarray], int]]):
+        """Train each network: ``train`` gets who is held out, bool (n,), and a seed; it gives weights and the epoch.
+
+        groups: of any kind, (n,): who is held out together.
+        """
+        self.weights_, self.epochs_ = [], []
+        for held in self._held_out(np.unique(np.asarray(groups), return_inverse=True)[1]):
+            weights, epoch = train(held, self.random_state + len(self.weights_))
+            self.weights_.append(weights)
+            self.epochs_.append(epoch)
+            logger.info("network %d of %d: best epoch %d", len(self.weights_), self.n_models, epoch)
+        return self
 
     def _held_out(self, groups: np.ndarray) -> list[np.ndarray]:
         """bool (n,) for each network: another share of the groups, int (n,), in an order drawn by the seed."""

@@ -25,7 +25,7 @@ from sklearn.pipeline import Pipeline
 from airrformer.classify.metrics import macro_interval, weighted_metrics
 from airrformer.classify.receptor_peptide import ReceptorPeptideClassifier, alike, peptides_of
 from airrformer.errors import UserError
-from airrformer.receptors.distances import linked_pieces, neighbours
+from airrformer.receptors.distances import near_copies
 from airrformer.receptors.loops import LoopDistance
 from airrformer.receptors.splits import deal
 
@@ -54,11 +54,8 @@ def peptide_groups(peptides: Sequence[str], edits: int = ALIKE) -> list[str]:
     >>> peptide_groups(["NLVPMVATV", "SPRWYFYYL", "LPRWYFYYL"])
     ['NLVPMVATV', 'LPRWYFYYL', 'LPRWYFYYL']
     """
-    distinct = sorted(set(peptides))
-    labels = linked_pieces(len(distinct), neighbours([(peptide,) for peptide in distinct], edits))
-    first = {label: peptide for label, peptide in reversed(list(zip(labels.tolist(), distinct)))}
-    group_of = {peptide: first[label] for peptide, label in zip(distinct, labels.tolist())}
-    return [group_of[peptide] for peptide in peptides]
+    peptide = pd.Series(peptides, dtype=object)
+    return peptide.groupby(near_copies([(one,) for one in peptides], edits)).transform("min").tolist()
 
 
 def epitope_folds(

@@ -25,7 +25,7 @@ from airrformer.classify.networks import AveragedNetworks
 from airrformer.classify.residues import LOOPS, fill_missing, find_donors
 from airrformer.core.alphabet import AMINO_ACIDS
 from airrformer.errors import UserError
-from airrformer.receptors.distances import linked_pieces, neighbours
+from airrformer.receptors.distances import near_copies
 from airrformer.receptors.loops import chains_of
 
 if TYPE_CHECKING:
@@ -152,18 +152,10 @@ class ReceptorPeptideClassifier(AveragedNetworks):
         self.donors_ = find_donors(X, chains_of(X), self.parts_)
         loops = self._loops(X)
         if self.hold_out == "peptides":
-            groups = np.unique(self.peptides_, return_inverse=True)[1]
+            groups = self.peptides_
         elif groups is None:
             groups = alike(loops, self.parts_)
-        else:
-            groups = np.unique(np.asarray(groups), return_inverse=True)[1]
-        self.weights_, self.epochs_ = [], []
-        for held in self._held_out(groups):
-            weights, epoch = self._train(loops, Y, held, self.random_state + len(self.weights_))
-            self.weights_.append(weights)
-            self.epochs_.append(epoch)
-            logger.info("receptor and peptide, %d of %d: best epoch %d", len(self.weights_), self.n_models, epoch)
-        return self
+        return self._fit_networks(groups, lambda held, seed: self._train(loops, Y, held, seed))
 
     def score(self, X: pd.DataFrame, peptides: Sequence[str]) -> np.ndarray:
         """Log-odds that receptors bind ``peptides``, float64 (m, P), be they of training or not."""
@@ -291,10 +283,7 @@ def alike(loops: Sequence[Sequence[str]], parts: Sequence[str]) -> np.ndarray:
     loops: of each of ``parts`` what it is in each receptor. Where no part is a CDR3, all are compared.
     """
     cdr3 = [column for part, column in zip(parts, loops) if part.endswith("_cdr3")] or loops
-    # numbered in the order of the residues, so that the order of the rows changes nothing
-    distinct, of = np.unique(np.array(list(zip(*cdr3)), dtype=str), axis=0, return_inverse=True)
-    items = [tuple(row) for row in distinct.tolist()]
-    return linked_pieces(len(items), neighbours(items, _ALIKE))[of.ravel()]
+    return near_copies(list(zip(*cdr3)), _ALIKE)
 
 
 class Slots:

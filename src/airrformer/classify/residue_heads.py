@@ -22,7 +22,7 @@ from airrformer.classify.networks import AveragedNetworks
 from airrformer.classify.residues import fill_missing, find_donors
 from airrformer.core.writing import LOOP_END
 from airrformer.errors import UserError
-from airrformer.receptors.distances import linked_pieces, neighbours, unique
+from airrformer.receptors.distances import near_copies, unique
 from airrformer.receptors.forms import written_chains
 
 if TYPE_CHECKING:
@@ -255,14 +255,8 @@ class ResidueHeadClassifier(AveragedNetworks):
             if self.fine_tune == "lora" and self.layer_ == 0:
                 raise UserError("fine_tune: lora changes the blocks, and layer 0 is before the first of them")
         chains = self._chains(X.table)
-        groups = similar_groups(chains) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
-        self.weights_, self.epochs_ = [], []
-        for held in self._held_out(groups):
-            weights, epoch = self._train(X.source, chains, Y, held, self.random_state + len(self.weights_))
-            self.weights_.append(weights)
-            self.epochs_.append(epoch)
-            logger.info("residue head %d of %d: best epoch %d", len(self.weights_), self.n_models, epoch)
-        return self
+        groups = similar_groups(chains) if groups is None else groups
+        return self._fit_networks(groups, lambda held, seed: self._train(X.source, chains, Y, held, seed))
 
     @property
     def rates(self) -> tuple[float, float, float]:
@@ -489,15 +483,8 @@ def similar_groups(chains: Chains) -> np.ndarray:
         tuple(chain.sequence.replace(LOOP_END, "")[slice(*bounds(chain.span))] for chain in receptor)
         for receptor in zip(*chains, strict=True)
     ]
-    distinct, of = unique(read)
-    # numbered in the order of the residues, so that the order of the rows changes nothing
-    rank = np.empty(len(distinct), dtype=np.int64)
-    rank[sorted(range(len(distinct)), key=distinct.__getitem__)] = np.arange(len(distinct))
-    ordered = sorted(distinct)
-    groups = linked_pieces(len(ordered), neighbours(ordered, _ALIKE))[rank[of]]
-    if np.unique(groups, return_counts=True)[1].max() > len(groups) / 2:
-        return rank[of]
-    return np.unique(groups, return_inverse=True)[1]
+    groups = near_copies(read, _ALIKE)
+    return near_copies(read, 0) if np.bincount(groups).max() > len(groups) / 2 else groups
 
 
 def heads_of(estimator) -> list[ResidueHeadClassifier]:

@@ -502,13 +502,8 @@ class ResidueCNN(AveragedNetworks):
         self.n_features_in_ = X.shape[1]
         self.donors_ = find_donors(X, self.chains_, self._parts())
         codes = self._codes(X)
-        groups = np.arange(len(X)) if groups is None else np.unique(np.asarray(groups), return_inverse=True)[1]
-        self.weights_, self.epochs_ = [], []
-        for held in self._held_out(groups):
-            weights, epochs = _train(self, codes, Y, held, seed=self.random_state + len(self.weights_))
-            self.weights_.append(weights)
-            self.epochs_.append(epochs)
-        return self
+        groups = np.arange(len(X)) if groups is None else groups
+        return self._fit_networks(groups, lambda held, seed: _train(self, codes, Y, held, seed))
 
     def _logits(self, X: pd.DataFrame) -> np.ndarray:
         check_is_fitted(self, "weights_")

@@ -26,6 +26,7 @@ from airrformer.config.encoders import (
     Pooling,
     PretrainEncoder,
     PublishedEncoder,
+    TrainSettings,
 )
 from airrformer.config.evaluation import Evaluation
 from airrformer.core.alphabet import AMINO_ACIDS
@@ -438,6 +439,25 @@ def _article(receptor: str) -> str:
     return f"an {receptor}" if receptor == "antibody" else f"a {receptor}"
 
 
+_VIEWS = ("contrastive", "both")
+_GUESSING = ("masked", "both")
+_OF_OBJECTIVES = {  # options that other objectives have no use for
+    "pairs": ENCODING,
+    "tags": ENCODING,
+    "compare": _GUESSING,
+    "supervised": _VIEWS,
+    "train.mask_fraction": ENCODING,
+    "train.span": ENCODING,
+    "train.cdr3_weight": ENCODING,
+    "train.hidden_tags": ENCODING,
+    "train.sampling": ENCODING,
+    "train.temperature": _VIEWS,
+    "train.substitute": _VIEWS,
+    "train.drop_chain": _VIEWS,
+    "train.guess_weight": ("both",),
+}
+
+
 def _objective_problems(name: str, encoder: PretrainEncoder) -> list[str]:
     """What an objective cannot be trained on; a line each, with its path."""
     lines = []
@@ -452,11 +472,14 @@ def _objective_problems(name: str, encoder: PretrainEncoder) -> list[str]:
         lines.append(f"encoders.{name}.sequence: of no use to objective seq2seq; leave it out")
     if encoder.objective == "causal" and encoder.sequence not in (["chain"], ["junction"]):
         lines.append(f"encoders.{name}.sequence: a causal model writes chain or junction, one of the two")
-    for option in ("pairs", "tags", "compare"):
-        if getattr(encoder, option) and not encoder.encodes:
-            lines.append(f"encoders.{name}.{option}: is for objectives {', '.join(ENCODING)}; leave it out")
-    if encoder.supervised and encoder.objective not in ("contrastive", "both"):
-        lines.append(f"encoders.{name}.supervised: is for objectives contrastive and both; leave it out")
+    for option, objectives in _OF_OBJECTIVES.items():
+        place, _, key = option.rpartition(".")
+        settings = encoder.train if place else encoder
+        if getattr(settings, key) != type(settings).model_fields[key].default and encoder.objective not in objectives:
+            lines.append(f"encoders.{name}.{option}: is for objectives {', '.join(objectives)}; leave it out")
+    for option, needs in {"hidden_tags": "tags", "drop_chain": "pairs"}.items():
+        if getattr(encoder.train, option) != TrainSettings.model_fields[option].default and not getattr(encoder, needs):
+            lines.append(f"encoders.{name}.train.{option}: is of no use without {needs}; leave it out")
     if encoder.objective == "seq2seq" and encoder.model.max_length < REVERSAL_TOKENS:
         lines.append(
             f"encoders.{name}.model.max_length: {encoder.model.max_length} is too short for the strings of the "

@@ -179,6 +179,16 @@ def linked_pieces(n: int, pieces: Iterable[Pairs]) -> np.ndarray:
     return labels
 
 
+def near_copies(items: Sequence[tuple[str, ...]], edits: int) -> np.ndarray:
+    """Which items are linked by ``edits`` or fewer over all their parts, directly or in turn: int64 (n,).
+
+    Numbered in the order of their letters, so that the order of the items changes nothing.
+    """
+    distinct = sorted(set(items))
+    place = {item: i for i, item in enumerate(distinct)}
+    return linked_pieces(len(distinct), neighbours(distinct, edits))[[place[item] for item in items]]
+
+
 # ------------------------------------------------------------------------------------------------- who is compared
 
 
