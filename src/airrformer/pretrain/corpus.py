@@ -153,8 +153,10 @@ def _near(rows: pd.DataFrame, measured: pd.DataFrame, edits: int) -> pd.Series:
 
 
 def _part(rows: pd.DataFrame, labels: Mapping[str, pd.Series] | None) -> Part:
-    # Numbered rows first, so that a sequence keeps its regions if any of its rows has them.
-    order = rows.assign(unnumbered=rows["cdr3_start"].isna()).sort_values(["sequence_aa", "unnumbered"], kind="stable")
+    # Numbered rows first, so that a sequence keeps its regions if any of its rows has them; then whatever tells rows
+    # apart, so that their order moves nothing.
+    order = rows.assign(unnumbered=rows["cdr3_start"].isna())
+    order = order.sort_values(["sequence_aa", "unnumbered", "dataset", "locus", "v_call", "j_call"], kind="stable")
     chains = order.drop_duplicates("sequence_aa").reindex(columns=_COLUMNS).reset_index(drop=True)
     place = pd.Series(chains.index, index=chains["sequence_aa"])
 
