@@ -311,7 +311,7 @@ def test_demo_is_what_the_readme_says(monkeypatch):
     monkeypatch.chdir(ROOT)
     config = load_config("config/config.yaml", check_files=True)
     per_dataset = {name: sum(target.dataset == name for target in config.expand_targets()) for name in config.datasets}
-    assert per_dataset == {"sars2_tcr": 21, "bnab": 27}
+    assert per_dataset == {"sars2_tcr": 23, "bnab": 29}
     assert config.encoders["esm2_8m"].if_unreachable == "skip"
 
 
