@@ -73,7 +73,15 @@ def macro(model, X, peptides, Y):
 # ------------------------------------------------------------------------------------------------- what they learn
 
 
-@pytest.mark.parametrize("form, looks", [("cross", "receptor"), ("cross", "peptide"), ("cross", "both"), ("joint", "")])
+@pytest.mark.parametrize(
+    "form, looks",
+    [
+        ("cross", "receptor"),
+        ("cross", "peptide"),
+        pytest.param("cross", "both", marks=pytest.mark.slow),
+        pytest.param("joint", "", marks=pytest.mark.slow),
+    ],
+)
 def test_a_rule_is_learned_and_holds_for_peptides_that_are_new(study, form, looks):
     X, known, peptides, X_new, Y_new = study
     learned = np.arange(44) < 32
