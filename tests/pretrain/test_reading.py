@@ -10,7 +10,7 @@ import torch
 from airrformer.core import alphabet
 from airrformer.core.config import ALPHABET_SIZE, SEPARATOR, TAGS, ModelConfig
 from airrformer.pretrain.corpus import Part, build_corpus, clusters
-from airrformer.pretrain.reading import LOOP_CODES, Reader, cdr3_weights, endless_batches, mixed_batches
+from airrformer.pretrain.reading import LOOP_CODES, Reader, balanced, cdr3_weights, endless_batches, mixed_batches
 
 from .conftest import make_chains, part_of
 
@@ -134,6 +134,27 @@ def test_chains_near_a_held_out_cdr3_that_is_not_measured_train(monkeypatch):
     assert len(few.validation.chains) <= 4
     assert len(strict.train.chains) < len(few.train.chains)
     assert not set(few.train.chains["sequence_aa"]) & set(strict.validation.chains["sequence_aa"])
+
+
+def test_edits_may_be_named_for_some_loci():
+    table = make_chains(400)
+    plain, strict, other = (corpus(table, held_out_edits=edits) for edits in (0, 1, {"IGH": 1}))
+    assert len(strict.train.chains) < len(plain.train.chains) == len(other.train.chains)
+    pd.testing.assert_frame_equal(corpus(table, held_out_edits={"TRB": 1}).train.chains, strict.train.chains)
+
+
+def test_rare_kinds_are_read_oftener():
+    kinds = np.repeat([0, 1, 2], [10_000, 400, 25])
+    assert np.bincount(kinds[balanced(kinds, 0.0)]).tolist() == [10_000, 400, 25]
+    assert np.bincount(kinds[balanced(kinds, 1.0)]).tolist() == [25, 25, 25]
+    assert np.bincount(kinds[balanced(kinds, 0.5)]).tolist() == [500, 100, 25]
+    assert balanced(kinds[:0], 0.5).shape == (0,)
+    lone, pair = paired().iloc[:30], paired().assign(receptor_id=lambda t: "p" + t["receptor_id"])
+    lone = lone.assign(sequence_aa=lone["sequence_aa"].str.replace("Y", "W"))
+    reader = Reader(corpus(pd.concat([lone, pair], ignore_index=True)).train, PAIRED, ("cdrs",), pairs=True)
+    paired_ones = reader.members[:, 1] >= 0
+    assert len(set(reader.kinds[paired_ones])) == len(set(reader.kinds[~paired_ones])) == 1
+    assert len(set(reader.kinds)) == 2
 
 
 def test_labels_follow_the_receptors():

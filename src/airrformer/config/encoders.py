@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from airrformer.config.base import Once, RegionName, Strict
 from airrformer.core.config import ALPHABET_SIZE, ESM2_NAMES, TAGS, ModelConfig
+from airrformer.receptors.tables import CHAIN_LOCI
 
 TRAIN_FOLDS, REVERSAL = "train_folds", "reversal"
 
@@ -81,6 +82,10 @@ class ModelSettings(Strict):
         )
 
 
+Edits = Annotated[int, Field(ge=0, le=2)]
+Locus = Literal[*dict.fromkeys(locus for loci in CHAIN_LOCI.values() for locus in loci)]  # type: ignore[valid-type]
+
+
 class TrainSettings(Strict):
     """How training goes. Masked residues (Devlin et al. 2019): of the chosen, 80/10/10 % mask/random/kept."""
 
@@ -124,9 +129,16 @@ class TrainSettings(Strict):
         description="an epoch has all receptors, or one of each cluster of near copies (CDR3s one edit apart): large "
         "clones and public receptors then count once",
     )
+    balance: Annotated[float, Field(ge=0, le=1)] = Field(
+        0.0,
+        description="how much oftener rare kinds of receptors (by their loci) are read: an epoch has in proportion to "
+        "n ** (1 - balance) of a kind with n, and all of the rarest kind; 0: all of each",
+    )
     validation_fraction: Annotated[float, Field(gt=0, lt=1)] = Field(0.1, description="share of receptors held out")
-    held_out_edits: Annotated[int, Field(ge=0, le=2)] = Field(
-        0, description="a chain whose CDR3 is within so many edits of a held-out one does not train"
+    held_out_edits: Edits | dict[Locus, Edits] = Field(
+        0,
+        description="a chain whose CDR3 is within so many edits of a held-out one does not train; one number, or one "
+        "for each locus that is named (of light chains near copies are the rule: 1 leaves out most of the usual ones)",
     )
     validate_every: Annotated[int, Field(ge=1)] = Field(100, description="steps between validations")
     patience: Annotated[int, Field(ge=1)] = Field(5, description="validations without progress before it stops")

@@ -451,6 +451,7 @@ _OF_OBJECTIVES = {  # options that other objectives have no use for
     "train.cdr3_weight": ENCODING,
     "train.hidden_tags": ENCODING,
     "train.sampling": ENCODING,
+    "train.balance": ENCODING,
     "train.temperature": _VIEWS,
     "train.substitute": _VIEWS,
     "train.drop_chain": _VIEWS,

@@ -73,7 +73,6 @@ def _saw(settings: PretrainEncoder, metrics: dict) -> list[str]:
     what = "junctions (the CDR3 with both anchors)" if only_junctions else "chains"
     paired = f", in {metrics['n_receptors']:,} receptors" if settings.pairs else ""
     labels = "with their classes" if settings.supervised else "without any label"
-    near = settings.train.held_out_edits
     return [
         f"- {metrics['n_train']:,} distinct {what}{paired} of {_datasets(metrics['corpus'])}, {labels}.",
         *(
@@ -83,10 +82,20 @@ def _saw(settings: PretrainEncoder, metrics: dict) -> list[str]:
         ),
         f"- Not {metrics['n_validation']:,} distinct {what} of held-out receptors "
         f"({settings.train.validation_fraction:.0%} of the receptors, chosen by seed {metrics['seed']}), by which it "
-        "is measured below; "
-        + (f"nor chains whose CDR3 is within {near} edits of theirs." if near else "but relatives of theirs."),
+        "is measured below; " + (_near(settings.train.held_out_edits) or "but relatives of theirs."),
         *([_about_test_receptors(settings)] if settings.encodes else []),
     ]
+
+
+def _near(edits: int | dict[str, int]) -> str:
+    """What was left out beside the held-out chains; "" for nothing."""
+    named = edits if isinstance(edits, dict) else {"": edits}
+    parts = [
+        f"{locus} chains whose CDR3 is within {count} edit{'s' * (count > 1)} of theirs".lstrip()
+        for locus, count in named.items()
+        if count
+    ]
+    return f"nor {', nor '.join(parts)}." if parts else ""
 
 
 _FORMS = {"chain": "whole", "junction": "as their junctions", "cdrs": "as CDR1, CDR2 and CDR3"}

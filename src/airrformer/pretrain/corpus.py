@@ -58,13 +58,14 @@ def build_corpus(
     validation_fraction: float,
     seed: int,
     excluded: Mapping[str, Collection[str]] | None = None,
-    held_out_edits: int = 0,
+    held_out_edits: int | Mapping[str, int] = 0,
     labels: Mapping[str, pd.Series] | None = None,
 ) -> Corpus:
     """The distinct sequences of ``chains`` (a chains table a dataset), split by held-out receptors.
 
     ``excluded`` names receptors of each dataset that must not be seen at all: neither they nor any sequence that is
-    equal to one of theirs is in the corpus. ``labels`` gives, for each dataset, a class by receptor_id. Raises
+    equal to one of theirs is in the corpus. ``held_out_edits``: one number, or one for each locus that it is for.
+    ``labels`` gives, for each dataset, a class by receptor_id. Raises
     ``UserError`` for a chain above ``max_residues`` and for a corpus too small to hold anything out.
     """
     for name, table in chains.items():
@@ -137,18 +138,19 @@ def _hash(text: str, seed: int) -> float:
     return int.from_bytes(digest, "big") / 2**48
 
 
-def _near(rows: pd.DataFrame, measured: pd.DataFrame, edits: int) -> pd.Series:
-    """Which rows have a CDR3 within ``edits`` of one of the ``measured`` chains of their locus."""
+def _near(rows: pd.DataFrame, measured: pd.DataFrame, edits: int | Mapping[str, int]) -> pd.Series:
+    """Which rows have a CDR3 within ``edits``, of their locus, of one of the ``measured`` chains of that locus."""
     near = pd.Series(False, index=rows.index)
     if not edits:
         return near
     cdr3, out = pd.Series(cdr3_of(rows), index=rows.index), pd.Series(cdr3_of(measured), index=measured.index)
     for locus, of_locus in rows.groupby(rows["locus"].fillna(""), sort=False):
+        most = edits.get(locus, 0) if isinstance(edits, Mapping) else edits
         known = of_locus.index[cdr3[of_locus.index] != ""]
         others = sorted(set(out[measured["locus"].fillna("") == locus]) - {""})
-        if len(known) and others:
+        if most and len(known) and others:
             distinct, inverse = unique(cdr3[known].tolist())
-            near[known] = (nearest(distinct, others, edits) <= edits)[inverse]
+            near[known] = (nearest(distinct, others, most) <= most)[inverse]
     return near
 
 

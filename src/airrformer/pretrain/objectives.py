@@ -78,7 +78,12 @@ class _OfReceptors:
 
     def train_batches(self, first: int) -> Iterator[Batch]:
         batches = endless_batches(
-            self.train, self.settings.batch_tokens, lambda epoch: draws(self.seed, EPOCH, epoch), first, self._groups
+            self.train,
+            self.settings.batch_tokens,
+            lambda epoch: draws(self.seed, EPOCH, epoch),
+            first,
+            self._groups,
+            self.settings.balance,
         )
         for step, tokens in enumerate(batches, start=first):
             generator = draws(self.seed, STEP, step)

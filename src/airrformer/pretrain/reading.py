@@ -6,13 +6,14 @@ CDRs; where several forms are named, each receptor of an epoch is in one of them
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count, islice
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import Tensor
 
@@ -90,6 +91,12 @@ class Reader:
             found[chain[there]] = self.part.labels[there]
         return found
 
+    @cached_property
+    def kinds(self) -> np.ndarray:
+        """The loci of each receptor, as numbers from 0: int64 (n,)."""
+        loci = np.array([*(locus or "" for locus in self._loci), ""], dtype=str)  # the last: no second chain
+        return np.unique(loci[self.members], axis=0, return_inverse=True)[1].ravel()
+
     def drawn_forms(self, generator: torch.Generator) -> np.ndarray:
         """One of the forms for each receptor, int64 (n,): the shorter the oftener, so that each has as many tokens."""
         if len(self.forms) == 1:
@@ -140,28 +147,43 @@ def cdr3_weights(regions: Tensor, weight: float) -> Tensor:
 
 
 def endless_batches(
-    reader: Reader, batch_tokens: int, generator_of, first: int, groups: np.ndarray | None = None
+    reader: Reader,
+    batch_tokens: int,
+    generator_of: Callable[[int], torch.Generator],
+    first: int,
+    groups: np.ndarray | None = None,
+    balance: float = 0.0,
 ) -> Iterator[Tokens]:
     """Receptors for each step, epoch after epoch, from step ``first`` on.
 
-    ``generator_of(epoch)`` draws. With ``groups`` (n,) an epoch has one receptor of each group, else all.
+    ``generator_of(epoch)`` draws. With ``groups`` (n,) an epoch has one receptor of each group, else all. ``balance``:
+    see ``balanced``.
     """
-    steps = (
-        (rows, forms) for epoch in count() for rows, forms in _epoch(reader, batch_tokens, generator_of(epoch), groups)
-    )
+    steps = (batch for epoch in count() for batch in _epoch(reader, batch_tokens, generator_of(epoch), groups, balance))
     for rows, forms in islice(steps, first, None):
         yield reader.batch(rows, forms)
 
 
 def _epoch(
-    reader: Reader, batch_tokens: int, generator: torch.Generator, groups: np.ndarray | None
+    reader: Reader, batch_tokens: int, generator: torch.Generator, groups: np.ndarray | None, balance: float
 ) -> list[tuple[list[int], np.ndarray]]:
     order = torch.randperm(len(reader), generator=generator).numpy()
     if groups is not None:
         order = order[np.sort(np.unique(groups[order], return_index=True)[1])]  # the first of each
+    order = order[balanced(reader.kinds[order], balance)]
     forms = reader.drawn_forms(generator)
     lengths = reader.lengths[forms, np.arange(len(reader))]
     return [(rows, forms) for rows in mixed_batches(lengths, order, batch_tokens, generator)]
+
+
+def balanced(kinds: np.ndarray, balance: float) -> np.ndarray:
+    """Which of the rows, of some ``kinds`` (n,), an epoch has: bool (n,); the first of each kind.
+
+    Of a kind with n in proportion to n ** (1 - balance), all of the rarest.
+    """
+    _, of, counts = np.unique(kinds, return_inverse=True, return_counts=True)
+    most = np.ceil(counts ** (1 - balance) * min(counts, default=1) ** balance - 1e-9)
+    return pd.Series(of).groupby(of).cumcount().to_numpy() < most[of]
 
 
 def mixed_batches(
