@@ -9,8 +9,8 @@ import torch
 from airrformer.errors import UserError
 
 # On a CPU oneDNN keeps what it has prepared for each shape of a batch, 1,024 of them, a megabyte or two each. Batches
-# of chains have hundreds of shapes: a training grew by gigabytes. Keeping a few costs no time. It is read when the first
-# batch is computed.
+# of chains have hundreds of shapes: a training grew by gigabytes. Keeping a few costs no time. It is read when the
+# first batch is computed.
 os.environ.setdefault("ONEDNN_PRIMITIVE_CACHE_CAPACITY", "32")
 
 
