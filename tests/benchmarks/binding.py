@@ -69,7 +69,9 @@ def main() -> None:
         "--results", type=Path, help="where to write; chains and vectors that are there stay; default: nowhere to stay"
     )
     arguments.add_argument("--datasets", nargs="+", help="only these datasets of the config")
-    arguments.add_argument("--beside", metavar="CLASSIFIER", help="the config's name of one to compare with")
+    arguments.add_argument(
+        "--beside", nargs="+", default=[], metavar="CLASSIFIER", help="the config's name of one for each dataset"
+    )
     arguments.add_argument("--test", nargs="+", default=[], metavar="FILE", help="files kept apart, with labels")
     given = arguments.parse_args()
     config = load_config(EXAMPLES / f"{given.name}.yaml", check_files=True)
@@ -110,10 +112,10 @@ def compare(config: Config, dataset: str, results: Results) -> list[dict]:
     ]
 
 
-def beside(rows: list[dict], config: Config, dataset: str, results: Results, reference: str | None) -> list[dict]:
-    """``rows`` of a dataset with what the macro metric of each model is above that of the ``reference``."""
+def beside(rows: list[dict], config: Config, dataset: str, results: Results, references: list[str]) -> list[dict]:
+    """``rows`` of a dataset with what the macro metric of each model is above that of the one of ``references``."""
     targets = [target for target in config.expand_targets() if target.dataset == dataset]
-    named = ["/".join(target[1:]) for target in targets if target.classifier == reference]
+    named = ["/".join(target[1:]) for target in targets if target.classifier in references]
     if not named:
         return rows
     tables = {"/".join(t[1:]): read_predictions(results.classifier(*t) / "predictions.tsv") for t in targets}
@@ -122,7 +124,9 @@ def beside(rows: list[dict], config: Config, dataset: str, results: Results, ref
         for row in rows:
             if row["judged by"] == f"cross-validation, {split}" and row["model"] in found.index:
                 one = found.loc[row["model"]]
-                row[f"ahead of {reference}"] = f"{one['difference']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]"
+                row[f"ahead of {', '.join(references)}"] = (
+                    f"{one['difference']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]"
+                )
     return rows
 
 
