@@ -124,9 +124,7 @@ def beside(rows: list[dict], config: Config, dataset: str, results: Results, ref
         for row in rows:
             if row["judged by"] == f"cross-validation, {split}" and row["model"] in found.index:
                 one = found.loc[row["model"]]
-                row[f"ahead of {', '.join(references)}"] = (
-                    f"{one['difference']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]"
-                )
+                row["ahead"] = f"{one['difference']:+.3f} [{one['low']:+.3f}, {one['high']:+.3f}]"
     return rows
 
 

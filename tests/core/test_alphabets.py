@@ -23,12 +23,19 @@ from airrformer.parse.sequences import read_sequences
 DATA = Path(__file__).parents[2] / "data"
 OVERLAPPING = dataclasses.replace(load("nucleotide_3mers"), name="overlapping_3mers", overlapping=True)
 ALL = {name: load(name) for name in shipped()} | {"overlapping_3mers": OVERLAPPING}
-LETTERS = {  # what a text of each may hold; for SMILES any pieces side by side
+
+
+def smiles(pieces):
+    """Any pieces side by side; aromatic atoms of two letters in brackets, as they must be: P and te are no Pt and e."""
+    return "".join(f"[{piece}]" if len(piece) == 2 and piece.islower() else piece for piece in pieces)
+
+
+LETTERS = {  # what a text of each may hold
     "residues": st.text(alphabet.RESIDUES),
     "receptor_merges": st.text(alphabet.RESIDUES),
     "nucleotide_3mers": st.text("ACGTN"),
     "overlapping_3mers": st.text("ACGTN"),
-    "smiles": st.lists(st.sampled_from(load("smiles").pieces)).map("".join),
+    "smiles": st.lists(st.sampled_from(load("smiles").pieces)).map(smiles),
 }
 DRUGS = {
     "aspirin": "CC(=O)Oc1ccccc1C(=O)O",
