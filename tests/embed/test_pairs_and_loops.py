@@ -107,6 +107,35 @@ def test_what_cannot_be_read_is_said(encoder, sequence, pooling, message):
         encoder.embed([sequence], pooling=pooling)
 
 
+@pytest.mark.parametrize(
+    ("sequence", "locus", "message"),
+    [
+        (BETA, "beta", r"loci\[0\]: 'beta' is no locus; use one of TRA"),
+        (LOOPS, ("TRA", 5), "5 is no locus"),
+        (LOOPS, "TRA", "names 1 of 2 chains"),
+        (BETA, ("TRA", "TRB"), "2"),
+    ],
+)
+def test_loci_that_are_none_are_said(encoder, sequence, locus, message):
+    with pytest.raises(UserError, match=message):
+        encoder.embed([sequence], loci=[locus])
+
+
+def test_loci_may_be_lists_and_a_chain_has_three_loops(encoder):
+    listed, named = (encoder.embed([LOOPS], loci=[loci])[0] for loci in (["TRA", "TRB"], ("TRA", "TRB")))
+    assert np.array_equal(listed, named)
+    with pytest.raises(UserError, match=r"'CAF\|A' has 2 parts"):
+        encoder.embed(["CAF|A"])
+
+
+def test_the_window_of_a_pair_is_its_own(encoder):
+    most = encoder.config.max_length - len(encoder.config.before) - encoder.config.tags
+    most -= 2 * (len(encoder.config.after) + encoder.config.tags)
+    assert encoder.embed([("A" * (most - 5), "C" * 5)]).shape == (1, encoder.width)
+    with pytest.raises(UserError, match=f"has {most + 1} residues; the window of tiny is {most}"):
+        encoder.embed([("A" * (most - 4), "C" * 5)])
+
+
 def test_encoders_that_read_no_pairs_and_no_loops_say_so():
     for sequence, message in (((ALPHA, BETA), "2 chains together"), (LOOPS[0], "reads no loops")):
         with pytest.raises(UserError, match=message):

@@ -456,6 +456,10 @@ _OF_OBJECTIVES = {  # options that other objectives have no use for
     "train.substitute": _VIEWS,
     "train.drop_chain": _VIEWS,
     "train.guess_weight": ("both",),
+    "train.label_smoothing": ("masked", "both", "causal", "seq2seq"),
+    "train.held_out_edits": (*ENCODING, "causal"),
+    "train.validation_fraction": (*ENCODING, "causal"),
+    "layer": ENCODING,
 }
 
 
@@ -477,7 +481,10 @@ def _objective_problems(name: str, encoder: PretrainEncoder) -> list[str]:
         place, _, key = option.rpartition(".")
         settings = encoder.train if place else encoder
         if getattr(settings, key) != type(settings).model_fields[key].default and encoder.objective not in objectives:
-            lines.append(f"encoders.{name}.{option}: is for objectives {', '.join(objectives)}; leave it out")
+            which = f"objective{'s' * (len(objectives) > 1)} {', '.join(objectives)}"
+            lines.append(f"encoders.{name}.{option}: is for {which}; leave it out")
+    if encoder.compare and "chain" not in encoder.sequence:
+        lines.append(f"encoders.{name}.compare: published encoders read whole chains; add chain to sequence")
     for option, needs in {"hidden_tags": "tags", "drop_chain": "pairs"}.items():
         if getattr(encoder.train, option) != TrainSettings.model_fields[option].default and not getattr(encoder, needs):
             lines.append(f"encoders.{name}.train.{option}: is of no use without {needs}; leave it out")

@@ -32,11 +32,12 @@ from airrformer.paths import read_status
 from airrformer.progress import track
 from airrformer.receptors.loops import LOOPS
 from airrformer.receptors.regions import number_chains
-from airrformer.receptors.tables import REGIONS
+from airrformer.receptors.tables import CHAIN_LOCI, REGIONS
 
 logger = logging.getLogger(__name__)
 
 BATCH_TOKENS = 4096
+LOCI = [locus for loci in CHAIN_LOCI.values() for locus in loci]
 Sequences = Sequence[str] | Sequence[tuple[str, ...]]
 Loci = Sequence[str | tuple[str, ...] | None]
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -242,10 +243,13 @@ class ResidueEncoder:
                 )
             if LOOP_END in "".join(chains) and not self.config.loops:
                 raise UserError(f"{shown}...): {self.name} reads no loops ({LOOP_END!r}); give the whole chain")
+            for chain in chains:
+                _loop_bounds(chain)  # says how loops are written
             if not self._fits(sequence):
+                most = self.max_residues - (len(chains) - 1) * (len(self.config.after) + self.config.tags)
                 raise UserError(
                     f"{shown}...) has {residue_count(sequence)} residues; the window of {self.name} is "
-                    f"{self.max_residues}: cut it to the variable domain"
+                    f"{most}: cut it to the variable domain"
                 )
             try:
                 ids = [ids_of(chain.upper()) for chain in chains]
@@ -388,7 +392,8 @@ def _as_list(sequences: Sequences) -> list:
         for chain in sequence if isinstance(sequence, tuple) and sequence else (sequence,):
             if not isinstance(chain, str) or not chain.strip(LOOP_END):
                 raise UserError(
-                    f"sequence {i} is {sequence!r}: a string of residues was expected; drop such rows first"
+                    f"sequence {i} is {sequence!r}: a string of residues was expected, or a tuple of two chains; drop "
+                    "such rows first"
                 )
     return sequences
 
@@ -438,9 +443,18 @@ def _loop_bounds(chain: str) -> dict[str, tuple[int, int]] | None:
 
 
 def _loci_of(sequences: Sequence, loci: Loci | None) -> list:
-    loci = [None] * len(sequences) if loci is None else list(loci)
+    """A locus or None of each sequence, of pairs a tuple of two. Raises ``UserError`` for others than there are."""
+    loci = [None] * len(sequences) if loci is None else [tuple(x) if isinstance(x, list) else x for x in loci]
     if len(loci) != len(sequences):
         raise UserError(f"{len(loci)} loci for {len(sequences)} sequences; give one for each, or none at all")
+    for i, (sequence, locus) in enumerate(zip(sequences, loci)):
+        chains, named = (x if isinstance(x, tuple) else (x,) for x in (sequence, locus))
+        if locus is not None and len(named) != len(chains):
+            raise UserError(
+                f"loci[{i}] {locus!r} names {len(named)} of {len(chains)} chains; None is of no known locus"
+            )
+        if unknown := [one for one in named if one is not None and one not in LOCI]:
+            raise UserError(f"loci[{i}]: {unknown[0]!r} is no locus; use one of {', '.join(LOCI)}, or None")
     return loci
 
 

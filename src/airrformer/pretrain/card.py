@@ -154,10 +154,11 @@ def _measured(settings: PretrainEncoder, metrics: dict) -> list[str]:
     if settings.objective == "contrastive":
         return [f"Of the held-out receptors {metrics['views_told']:.1%} of the views were told among those of a batch."]
     if settings.encodes:
+        unread = "" if "chain" in settings.sequence else " It was never taught to read a whole chain, as here it must."
         return [
             f"Every residue of the held-out chains was hidden once, {settings.train.mask_fraction:.0%} of a chain at a "
             f"time. {perplexity}Beside it stand two guesses from counts over the same training chains: the letters of "
-            "the region, and the letters at this offset in this region of this locus.",
+            f"the region, and the letters at this offset in this region of this locus.{unread}",
             "",
             "| region | residues | guess | perplexity | guessed right |",
             "| --- | --- | --- | --- | --- |",
