@@ -226,6 +226,7 @@ class Short(reversal.Reversal):
         ({"objective": "causal", "corpus": "train_folds"}, "train_folds is for encoders that make features"),
         ({"objective": "causal", "sequence": "cdrs"}, "a causal model writes chain or junction"),
         ({"objective": "causal", "pairs": True}, "pairs: is for objectives masked, contrastive, both"),
+        ({"pairs": True}, "pairs: no dataset of its corpus has two chains"),
         ({"supervised": True}, "supervised: is for objectives contrastive, both"),
         ({"train": {"temperature": 0.1}}, "train.temperature: is for objectives contrastive, both"),
         ({"objective": "contrastive", "train": {"guess_weight": 2}}, "train.guess_weight: is for objective both"),

@@ -199,6 +199,7 @@ def test_labels_on_which_it_would_be_judged_are_refused():
 
 def test_a_pair_beyond_the_window_is_said_before_the_training(tmp_path):
     values = with_encoder(objective="contrastive", pairs=True, model={"width": 16, "heads": 2, "max_length": 150})
+    values["datasets"]["toy"] |= {"chains": ["TRA", "TRB"]}
     with pytest.raises(UserError, match=r"is 2\d\d tokens with its two chains together; raise .* from 150 to 2\d\d"):
         pretrain(load_config(values), "tiny", {"toy": paired(20)}, tmp_path / "tiny", device="cpu")
 

@@ -314,6 +314,9 @@ class Config(Strict):
                     lines.append(f"encoders.{name}.corpus: no dataset {dataset!r}{near(dataset, self.datasets)}")
             if isinstance(encoder, PretrainEncoder):
                 lines += _objective_problems(name, encoder)
+                read = [self.datasets[d] for d in corpus if d in self.datasets] if isinstance(corpus, list) else []
+                if encoder.pairs and read and all(len(dataset.chains) == 1 for dataset in read):
+                    lines.append(f"encoders.{name}.pairs: no dataset of its corpus has two chains; leave it out")
         for i, row in enumerate(self.targets):
             for name in [] if row.encoders == "all" else row.encoders:
                 if name in self.writers:
