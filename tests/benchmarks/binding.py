@@ -115,12 +115,15 @@ def compare(config: Config, dataset: str, results: Results) -> list[dict]:
 def beside(rows: list[dict], config: Config, dataset: str, results: Results, references: list[str]) -> list[dict]:
     """``rows`` of a dataset with what the macro metric of each model is above that of the one of ``references``."""
     targets = [target for target in config.expand_targets() if target.dataset == dataset]
+    numbers = config.datasets[dataset].task == "regression"
     named = ["/".join(target[1:]) for target in targets if target.classifier in references]
     if not named:
         return rows
     tables = {"/".join(t[1:]): read_predictions(results.classifier(*t) / "predictions.tsv") for t in targets}
     for split in dict.fromkeys(split for table in tables.values() for split in table["split"]):
-        found = compare_models(tables, named[0], split, config.evaluation.bootstrap, config.seed).set_index("a")
+        found = compare_models(tables, named[0], split, config.evaluation.bootstrap, config.seed, numbers).set_index(
+            "a"
+        )
         for row in rows:
             if row["judged by"] == f"cross-validation, {split}" and row["model"] in found.index:
                 one = found.loc[row["model"]]

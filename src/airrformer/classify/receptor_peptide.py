@@ -22,11 +22,11 @@ import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
 from airrformer.classify.networks import AveragedNetworks
-from airrformer.classify.residues import LOOPS, fill_missing, find_donors
+from airrformer.classify.residues import fill_missing, find_donors
 from airrformer.core.alphabet import AMINO_ACIDS
 from airrformer.errors import UserError
 from airrformer.receptors.distances import near_copies
-from airrformer.receptors.loops import chains_of
+from airrformer.receptors.loops import LOOPS, chains_of
 
 if TYPE_CHECKING:
     from airrformer.classify.pairs import PairNetwork

@@ -21,9 +21,8 @@ from sklearn.utils.validation import check_is_fitted
 from airrformer.classify.networks import AveragedNetworks
 from airrformer.core.alphabet import AMINO_ACIDS
 from airrformer.errors import UserError
-from airrformer.receptors.loops import chains_of, compared_columns
+from airrformer.receptors.loops import LOOPS, chains_of, compared_columns
 
-LOOPS = ("cdr1", "cdr2", "cdr3")
 REGIONS = (*LOOPS, "sequence")
 GENES = ("v", "j")
 ENCODINGS = ("onehot", "pairs", "blosum", "physchem", "codes")

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from airrformer.config.base import Once, RegionName, Strict
 from airrformer.core.config import ALPHABET_SIZE, ESM2_NAMES, TAGS, ModelConfig
-from airrformer.receptors.tables import CHAIN_LOCI
+from airrformer.receptors.tables import CHAIN_OF_LOCUS
 
 TRAIN_FOLDS, REVERSAL = "train_folds", "reversal"
 
@@ -83,7 +83,7 @@ class ModelSettings(Strict):
 
 
 Edits = Annotated[int, Field(ge=0, le=2)]
-Locus = Literal[*dict.fromkeys(locus for loci in CHAIN_LOCI.values() for locus in loci)]  # type: ignore[valid-type]
+Locus = Literal[*CHAIN_OF_LOCUS]  # type: ignore[valid-type]
 
 
 class TrainSettings(Strict):

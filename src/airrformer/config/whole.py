@@ -26,7 +26,6 @@ from airrformer.config.encoders import (
     Pooling,
     PretrainEncoder,
     PublishedEncoder,
-    TrainSettings,
 )
 from airrformer.config.evaluation import Evaluation
 from airrformer.core.alphabet import AMINO_ACIDS
@@ -466,6 +465,10 @@ _OF_OBJECTIVES = {  # options that other objectives have no use for
 }
 
 
+def _changed(settings: Strict, key: str) -> bool:
+    return getattr(settings, key) != type(settings).model_fields[key].default
+
+
 def _objective_problems(name: str, encoder: PretrainEncoder) -> list[str]:
     """What an objective cannot be trained on; a line each, with its path."""
     lines = []
@@ -482,14 +485,13 @@ def _objective_problems(name: str, encoder: PretrainEncoder) -> list[str]:
         lines.append(f"encoders.{name}.sequence: a causal model writes chain or junction, one of the two")
     for option, objectives in _OF_OBJECTIVES.items():
         place, _, key = option.rpartition(".")
-        settings = encoder.train if place else encoder
-        if getattr(settings, key) != type(settings).model_fields[key].default and encoder.objective not in objectives:
+        if encoder.objective not in objectives and _changed(encoder.train if place else encoder, key):
             which = f"objective{'s' * (len(objectives) > 1)} {', '.join(objectives)}"
             lines.append(f"encoders.{name}.{option}: is for {which}; leave it out")
     if encoder.compare and "chain" not in encoder.sequence:
         lines.append(f"encoders.{name}.compare: published encoders read whole chains; add chain to sequence")
     for option, needs in {"hidden_tags": "tags", "drop_chain": "pairs"}.items():
-        if getattr(encoder.train, option) != TrainSettings.model_fields[option].default and not getattr(encoder, needs):
+        if not getattr(encoder, needs) and _changed(encoder.train, option):
             lines.append(f"encoders.{name}.train.{option}: is of no use without {needs}; leave it out")
     if encoder.objective == "seq2seq" and encoder.model.max_length < REVERSAL_TOKENS:
         lines.append(

@@ -32,12 +32,11 @@ from airrformer.paths import read_status
 from airrformer.progress import track
 from airrformer.receptors.loops import LOOPS
 from airrformer.receptors.regions import number_chains
-from airrformer.receptors.tables import CHAIN_LOCI, REGIONS
+from airrformer.receptors.tables import CHAIN_OF_LOCUS, REGIONS
 
 logger = logging.getLogger(__name__)
 
 BATCH_TOKENS = 4096
-LOCI = [locus for loci in CHAIN_LOCI.values() for locus in loci]
 Sequences = Sequence[str] | Sequence[tuple[str, ...]]
 Loci = Sequence[str | tuple[str, ...] | None]
 _DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
@@ -158,15 +157,17 @@ class ResidueEncoder:
 
         Spans count residues, those of a pair's second chain on from the first's.
         """
+        if not pools:
+            return []
         read, of = _distinct(list(zip(sequences, _loci_of(sequences, loci))))
         whole = np.array([(0, residue_count(sequence)) for sequence, _ in read], dtype=int).reshape(-1, 2)[of]
         given = [whole if p.spans is None else np.asarray(p.spans, dtype=int).reshape(-1, 2) for p in pools]
-        spans = np.stack([whole, *given], axis=1)
+        spans = np.stack(given, axis=1)  # (n, pools, 2)
         # of one input several spans may be asked for; equal ones are pooled once
         asked, where = np.unique(
-            np.column_stack([of, spans.reshape(len(of), 2 * len(pools) + 2)]), axis=0, return_inverse=True
+            np.column_stack([of, spans.reshape(len(of), 2 * len(pools))]), axis=0, return_inverse=True
         )
-        spans = asked[:, 1:].reshape(len(asked), len(pools) + 1, 2)
+        spans = asked[:, 1:].reshape(len(asked), len(pools), 2)
         first = np.searchsorted(asked[:, 0], np.arange(len(read) + 1))  # rows of asked that are of each input
         pooled = [np.empty((len(asked), self.width), dtype=np.float32) for _ in pools]
         for indices, hidden in self._batches(*_unzipped(read), layer, batch_tokens):
@@ -174,7 +175,7 @@ class ResidueEncoder:
             if any(len(some) > 1 for some in rows):
                 hidden = hidden[np.repeat(range(len(rows)), [len(some) for some in rows])]
             rows = np.concatenate(rows)
-            for k, ((kind, _), values) in enumerate(zip(pools, pooled), start=1):
+            for k, ((kind, _), values) in enumerate(zip(pools, pooled)):
                 mask = span_mask(spans[rows, k], hidden.shape[1], hidden.device)
                 values[rows] = POOLINGS[kind](hidden, mask).cpu().numpy()
         return [values[where.ravel()] for values in pooled]
@@ -453,8 +454,8 @@ def _loci_of(sequences: Sequence, loci: Loci | None) -> list:
             raise UserError(
                 f"loci[{i}] {locus!r} names {len(named)} of {len(chains)} chains; None is of no known locus"
             )
-        if unknown := [one for one in named if one is not None and one not in LOCI]:
-            raise UserError(f"loci[{i}]: {unknown[0]!r} is no locus; use one of {', '.join(LOCI)}, or None")
+        if unknown := [one for one in named if one is not None and one not in CHAIN_OF_LOCUS]:
+            raise UserError(f"loci[{i}]: {unknown[0]!r} is no locus; use one of {', '.join(CHAIN_OF_LOCUS)}, or None")
     return loci
 
 

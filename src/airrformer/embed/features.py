@@ -130,15 +130,16 @@ def _reads(
         }
         for chain, rows in rows_of.items()
     }
-    first, *others = sorted(rows_of, key=list(CHAIN_LOCI).index)
+    order = sorted(rows_of, key=list(CHAIN_LOCI).index)
+    together = together and len(rows_of) == 2
     sequences, loci, shift = [], [], []
     for chain, reads in read_of.items():
         for receptor, (text, locus) in reads.items():
-            pair = [read_of[c][receptor] for c in (first, *others) if receptor in read_of[c]]
-            if together and len(rows_of) == len(pair) == 2:
-                sequences.append((pair[0][0], pair[1][0]))
-                loci.append((pair[0][1], pair[1][1]))
-                shift.append(0 if chain == first else residue_count(pair[0][0]))
+            if together and all(receptor in of_chain for of_chain in read_of.values()):
+                texts, named = zip(*(read_of[c][receptor] for c in order))
+                sequences.append(texts)
+                loci.append(named)
+                shift.append(0 if chain == order[0] else residue_count(texts[0]))
             else:
                 sequences.append(text)
                 loci.append(locus)

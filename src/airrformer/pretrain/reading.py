@@ -170,7 +170,8 @@ def _epoch(
     order = torch.randperm(len(reader), generator=generator).numpy()
     if groups is not None:
         order = order[np.sort(np.unique(groups[order], return_index=True)[1])]  # the first of each
-    order = order[balanced(reader.kinds[order], balance)]
+    if balance:
+        order = order[balanced(reader.kinds[order], balance)]
     forms = reader.drawn_forms(generator)
     lengths = reader.lengths[forms, np.arange(len(reader))]
     return [(rows, forms) for rows in mixed_batches(lengths, order, batch_tokens, generator)]
