@@ -20,7 +20,7 @@ from airrformer.embed.features import dataset_features
 from airrformer.embed.stage import embed_file
 from airrformer.errors import UserError
 from airrformer.parse import parse_input
-from airrformer.receptors.forms import written_chains
+from airrformer.receptors.forms import bounds_of, written_chains
 
 ALPHA = (
     "GNSVTQMEGPVTLSEEAFLTINCTYTATGYPSLFWYVQYPGEGLQLLLKATKADDKGSNKGFEATYRKETTSFHLEKGSVQVSDSAVYFCALSDSGGSNYKLTFGKGTLLTVNP"
@@ -183,13 +183,13 @@ def test_whole_chains_side_by_side_are_those_of_chains_alone_where_pairs_are_off
 def test_chains_as_they_are_written(parsed):
     _, found = parsed
     rows = found.chains[found.chains["receptor_id"] == "one"]
-    texts, bounds = written_chains(rows, "cdrs", "|")
+    texts, bounds = written_chains(rows["sequence_aa"], bounds_of(rows), "cdrs", "|")
     assert tuple(texts) == LOOPS
     assert bounds["cdr3"].tolist() == [[13, 26], [11, 23]] and not bounds["fwr1"].any()
-    texts, bounds = written_chains(rows, "junction", "|")
+    texts, bounds = written_chains(rows["sequence_aa"], bounds_of(rows), "junction", "|")
     assert texts == ["CALSDSGGSNYKLTF", "CASSYSGQGNEQYF"] and bounds["cdr3"].tolist() == [[1, 14], [1, 13]]
     unknown = rows.assign(cdr1_start=pd.NA, cdr1_end=pd.NA)
-    assert written_chains(unknown, "cdrs", "|")[0] == rows["sequence_aa"].tolist()
+    assert written_chains(unknown["sequence_aa"], bounds_of(unknown), "cdrs", "|")[0] == rows["sequence_aa"].tolist()
 
 
 def test_the_extractor_says_how_many_numbers_loops_become(encoder, tmp_path):

@@ -23,7 +23,7 @@ from airrformer.classify.residues import fill_missing, find_donors
 from airrformer.core.writing import LOOP_END
 from airrformer.errors import UserError
 from airrformer.receptors.distances import near_copies, unique
-from airrformer.receptors.forms import written_chains
+from airrformer.receptors.forms import bounds_of, written_chains
 
 if TYPE_CHECKING:
     import torch
@@ -141,7 +141,7 @@ def residue_table(
         rows = chains[chains["chain"] == name].drop_duplicates("receptor_id").set_index("receptor_id", drop=False)
         present = np.array([receptor in rows.index for receptor in receptor_ids], dtype=bool)
         rows = rows.loc[[receptor for receptor, there in zip(receptor_ids, present) if there]]
-        sequences, known = written_chains(rows, form, LOOP_END)
+        sequences, known = written_chains(rows["sequence_aa"], bounds_of(rows), form, LOOP_END)
         spans = region_spans(rows["receptor_id"], sequences, known, region, name)
         loci = rows["locus"].astype(object).fillna("").tolist()
         found = {"sequence": sequences, "span": [f"{first}:{end}" for first, end in spans], "locus": loci}

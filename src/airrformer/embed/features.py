@@ -15,7 +15,7 @@ from airrformer.embed.encoders import BATCH_TOKENS, ResidueEncoder, residue_coun
 from airrformer.embed.kmers import kmer_columns, kmer_counts
 from airrformer.embed.pooling import Pool, loops_together
 from airrformer.embed.store import Features
-from airrformer.receptors.forms import written_chains
+from airrformer.receptors.forms import bounds_of, written_chains
 from airrformer.receptors.loops import LOOPS
 from airrformer.receptors.tables import CHAIN_LOCI
 
@@ -92,7 +92,9 @@ def _pooled(
 ) -> dict[str, dict[str, Part]]:
     """By pooling and chain what the encoder makes of the rows of each chain, all of it in one pass."""
     form = getattr(settings, "sequence", ["chain"])[0]
-    written = {chain: written_chains(rows, form, LOOP_END) for chain, rows in rows_of.items()}
+    written = {
+        chain: written_chains(rows["sequence_aa"], bounds_of(rows), form, LOOP_END) for chain, rows in rows_of.items()
+    }
     sequences, loci, shift = _reads(rows_of, written, together=getattr(settings, "pairs", False))
     encoder.check_lengths([receptor for rows in rows_of.values() for receptor in rows["receptor_id"]], sequences)
     asked = []

@@ -23,7 +23,7 @@ from airrformer.receptors.tables import BOUND_COLUMNS, CHAIN_LOCI
 
 log = logging.getLogger(__name__)
 
-READ_COLUMNS = ("receptor_id", "sequence_aa", "locus", "v_call", "j_call", "junction_aa", *BOUND_COLUMNS)
+READ_COLUMNS = ("receptor_id", "sequence_aa", "locus", "v_call", "j_call", *BOUND_COLUMNS)
 _COLUMNS = ["sequence_aa", "locus", "v_call", "j_call", "dataset", *BOUND_COLUMNS]
 _VALIDATION_CHAINS = 2_000  # enough for a loss to three digits; more would only slow every validation down
 _CHAIN_ORDER = {locus: i for i, loci in enumerate(CHAIN_LOCI.values()) for locus in loci}
@@ -63,16 +63,15 @@ def build_corpus(
 ) -> Corpus:
     """The distinct sequences of ``chains`` (a chains table a dataset), split by held-out receptors.
 
+    Each table is asked for once, so that ``chains`` may read it then; what is not in the corpus is not kept.
     ``excluded`` names receptors of each dataset that must not be seen at all: neither they nor any sequence that is
     equal to one of theirs is in the corpus. ``held_out_edits``: one number, or one for each locus that it is for.
     ``labels`` gives, for each dataset, a class by receptor_id. Raises
     ``UserError`` for a chain above ``max_residues`` and for a corpus too small to hold anything out.
     """
-    for name, table in chains.items():
-        _check_lengths(name, table, max_residues)
     rows = pd.concat(
         [
-            table[[column for column in READ_COLUMNS if column in table]].assign(
+            _read(name, table, max_residues).assign(
                 dataset=name, excluded=table["receptor_id"].isin(list((excluded or {}).get(name, ())))
             )
             for name, table in chains.items()
@@ -157,19 +156,24 @@ def _near(rows: pd.DataFrame, measured: pd.DataFrame, edits: int | Mapping[str, 
 def _part(rows: pd.DataFrame, labels: Mapping[str, pd.Series] | None) -> Part:
     # Numbered rows first, so that a sequence keeps its regions if any of its rows has them; then whatever tells rows
     # apart, so that their order moves nothing.
-    order = rows.assign(unnumbered=rows["cdr3_start"].isna())
-    order = order.sort_values(["sequence_aa", "unnumbered", "dataset", "locus", "v_call", "j_call"], kind="stable")
-    chains = order.drop_duplicates("sequence_aa").reindex(columns=_COLUMNS).reset_index(drop=True)
+    by = ["sequence_aa", "unnumbered", "dataset", "locus", "v_call", "j_call"]
+    order = rows.assign(unnumbered=rows["cdr3_start"].isna())[by].sort_values(by, kind="stable")
+    chains = rows.loc[order.drop_duplicates("sequence_aa").index].reindex(columns=_COLUMNS).reset_index(drop=True)
     place = pd.Series(chains.index, index=chains["sequence_aa"])
 
-    rows = rows.assign(chain=place[rows["sequence_aa"]].to_numpy(), order=rows["locus"].map(_CHAIN_ORDER).fillna(9))
-    rows = rows.sort_values(["dataset", "receptor_id", "order"], kind="stable")
     same = ["dataset", "receptor_id"]
-    rank = rows.groupby(same, sort=False).cumcount()
-    first, second = (rows[rank == i].set_index(same)["chain"] for i in (0, 1))
-    pairs = pd.DataFrame({"a": first, "b": second.reindex(first.index).fillna(-1).astype(np.int64), "label": -1})
+    rows = rows[same].assign(
+        chain=place[rows["sequence_aa"]].to_numpy(), order=rows["locus"].map(_CHAIN_ORDER).fillna(9)
+    )
+    rows = rows.sort_values([*same, "order"], kind="stable")
+    receptors = rows.groupby(same, sort=False)
+    receptor, rank = receptors.ngroup().to_numpy(), receptors.cumcount().to_numpy()
+    members = np.full((receptors.ngroups, 2), -1, dtype=np.int64)
+    for i in (0, 1):
+        members[receptor[rank == i], i] = rows["chain"].to_numpy()[rank == i]
+    pairs = pd.DataFrame(members, columns=["a", "b"]).assign(label=-1)
     if labels is not None:
-        named = [labels[dataset].get(receptor) for dataset, receptor in pairs.index]
+        named = [labels[dataset].get(name) for dataset, name in rows.loc[rank == 0, same].itertuples(index=False)]
         pairs["label"] = pd.factorize(pd.Series(named, dtype=object), sort=True)[0]
     # the order of the input moves nothing; a receptor that is there twice keeps a label that is known
     pairs = pairs.sort_values(["a", "b", "label"], ascending=[True, True, False]).drop_duplicates(["a", "b"])
@@ -197,7 +201,7 @@ def _drawn(part: Part, seed: int) -> Part:
     return Part(chains, place[part.receptors[receptors]], part.labels[receptors])
 
 
-def _check_lengths(name: str, table: pd.DataFrame, max_residues: int) -> None:
+def _read(name: str, table: pd.DataFrame, max_residues: int) -> pd.DataFrame:
     lengths = table["sequence_aa"].str.len()
     long = lengths > max_residues
     if long.any():
@@ -207,6 +211,7 @@ def _check_lengths(name: str, table: pd.DataFrame, max_residues: int) -> None:
             f"the longest is that of receptor {row['receptor_id']!r} with {math.floor(lengths.max())}; raise the "
             f"encoder's model.max_length to {math.floor(lengths.max()) + 2} or more, or leave such chains out"
         )
+    return table[[column for column in READ_COLUMNS if column in table]]
 
 
 def encode_all(sequences: pd.Series) -> list[list[int]]:

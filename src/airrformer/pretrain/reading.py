@@ -22,7 +22,7 @@ from airrformer.core.batching import token_batches
 from airrformer.core.config import ModelConfig
 from airrformer.core.writing import LOOP_END, ids_of, write
 from airrformer.pretrain.corpus import Part
-from airrformer.receptors.forms import written_chains
+from airrformer.receptors.forms import bounds_of, written_chains
 from airrformer.receptors.loops import LOOPS
 from airrformer.receptors.tables import REGIONS
 
@@ -43,6 +43,7 @@ class Tokens(NamedTuple):
     rows: Tensor
 
 
+_AT_ONCE = 100_000  # chains written together to be measured
 FILL = (alphabet.PAD, 0, 0, -1)  # what rows of each of the first four are padded with
 
 
@@ -75,8 +76,11 @@ class Reader:
         """Tokens of each receptor in each of the forms, int64 (forms, n)."""
         chains, around = self.part.chains, len(self.config.before) + self.config.tags
         rows = np.zeros((len(self.forms), len(chains) + 1), dtype=np.int64)  # the last row: no second chain
-        for i, (texts, _) in enumerate(self._written):
-            rows[i, :-1] = np.array([*map(len, texts)]) + self.config.tags + len(self.config.after)
+        for form in range(len(self.forms)):
+            for start in range(0, len(chains), _AT_ONCE):
+                some = np.arange(start, min(start + _AT_ONCE, len(chains)))
+                rows[form, some] = [*map(len, self._written(some, form)[0])]
+        rows[:, :-1] += self.config.tags + len(self.config.after)
         return around + rows[:, self.members[:, 0]] + rows[:, self.members[:, 1]]
 
     @cached_property
@@ -107,17 +111,15 @@ class Reader:
     def batch(self, rows: Sequence[int], forms: np.ndarray) -> Tokens:
         """The receptors of ``rows``, each in the form that ``forms`` (n,) has for it."""
         parts: list[list[np.ndarray]] = [[], [], [], []]
-        for row in rows:
-            chains = [chain for chain in self.members[row] if chain >= 0]
-            texts, bounds = self._written[forms[row]]
+        for chains, texts, bounds in self._read(rows, forms):
             species = (self.species or {}).get(self._dataset[chains[0]])
-            written = write([ids_of(texts[c]) for c in chains], self.config, [self._loci[c] for c in chains], species)
+            written = write([*map(ids_of, texts)], self.config, [self._loci[c] for c in chains], species)
             owner = np.full(len(written.tokens), -1)
             owner[written.residues] = written.segments[written.residues]
             regions = np.zeros(len(written.tokens), dtype=np.int64)
-            for i, chain in enumerate(chains):
+            for i, of_chain in enumerate(bounds):
                 residues = np.flatnonzero(owner == i)
-                for code, (start, end) in enumerate(bounds[chain].tolist(), start=1):
+                for code, (start, end) in enumerate(of_chain.tolist(), start=1):
                     regions[residues[start:end]] = code
             for part, values in zip(parts, (written.tokens, written.segments, regions, owner)):
                 part.append(values)
@@ -131,14 +133,31 @@ class Reader:
     def _loci(self) -> list[str | None]:
         return [locus if isinstance(locus, str) else None for locus in self.part.chains["locus"]]
 
+    def _read(self, rows: Sequence[int], forms: np.ndarray) -> Iterator[tuple[np.ndarray, list[str], list[np.ndarray]]]:
+        """Of each receptor its chains, these as text, and the bounds of their regions, int (regions, 2) each."""
+        rows = np.asarray(rows)
+        found = {}
+        for form in np.unique(forms[rows]).tolist():
+            members = self.members[rows[forms[rows] == form]]
+            chains = members[members >= 0]
+            texts, bounds = self._written(chains, form)
+            found |= {(form, chain): of for chain, *of in zip(chains.tolist(), texts, np.stack([*bounds.values()], 1))}
+        for row in rows:
+            chains = self.members[row][self.members[row] >= 0]
+            texts, bounds = zip(*(found[forms[row], chain] for chain in chains.tolist()))
+            yield chains, texts, bounds
+
+    def _written(self, chains: np.ndarray, form: int) -> tuple[list[str], dict[str, np.ndarray]]:
+        """Some chains in one of the forms: written when they are read, for a corpus may have millions."""
+        return written_chains(self._sequences[chains], self._bounds[chains], self.forms[form], LOOP_END)
+
     @cached_property
-    def _written(self) -> list[tuple[list[str], np.ndarray]]:
-        """Of each form the chains as text, and their regions' bounds, int32 (chains, regions, 2)."""
-        found = []
-        for form in self.forms:
-            texts, bounds = written_chains(self.part.chains, form, LOOP_END)
-            found.append((texts, np.stack(list(bounds.values()), axis=1).astype(np.int32)))
-        return found
+    def _sequences(self) -> np.ndarray:
+        return self.part.chains["sequence_aa"].to_numpy(dtype=object)
+
+    @cached_property
+    def _bounds(self) -> np.ndarray:
+        return bounds_of(self.part.chains)
 
 
 def cdr3_weights(regions: Tensor, weight: float) -> Tensor:

@@ -22,6 +22,7 @@ from airrformer.pretrain import masking
 from airrformer.pretrain.corpus import cdr3_of, encode_all
 from airrformer.pretrain.objectives import MEASURE, draws
 from airrformer.pretrain.train import Place
+from airrformer.receptors.forms import bounds_of
 from airrformer.receptors.germlines import cdr3_ends
 from airrformer.receptors.tables import REGIONS
 
@@ -37,7 +38,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
 
 _IDS = list(AMINO_ACID_IDS)
 _SMOOTHING = 1.0  # letters added, shared out by the coarser guess
-_CODE = np.full(128, -1)
+_CODE = np.full(128, -1, dtype=np.int8)
+_AT_ONCE = 50_000  # chains counted together
 _CODE[[ord(letter) for letter in AMINO_ACIDS]] = range(len(AMINO_ACIDS))
 
 
@@ -116,15 +118,20 @@ class Stretch(NamedTuple):
 
 def stretches(chains: pd.DataFrame, regions: Sequence[str] = REGIONS) -> Iterator[Stretch]:
     """The known, non-empty regions of every chain."""
-    codes = [_CODE[np.frombuffer(sequence.encode(), dtype=np.uint8)] for sequence in chains["sequence_aa"]]
-    loci = chains["locus"].tolist()
+    sequences, loci, bounds = chains["sequence_aa"].tolist(), _loci(chains).tolist(), bounds_of(chains)
     for region in regions:
-        starts, ends = (
-            chains[f"{region}_{end}"].astype("Int64").fillna(-1).to_numpy(dtype=np.int64) for end in ("start", "end")
-        )
-        for row, (start, end) in enumerate(zip(starts, ends)):
-            if 0 <= start < end:
-                yield Stretch(row, loci[row], region, int(start), codes[row][start:end])
+        for row, (start, end) in enumerate(bounds[:, REGIONS.index(region)].tolist()):
+            if start < end:
+                yield Stretch(row, loci[row], region, start, _codes(sequences[row][start:end]))
+
+
+def _loci(chains: pd.DataFrame) -> pd.Series:
+    return chains["locus"].fillna("").astype(str)
+
+
+def _codes(letters: str) -> np.ndarray:
+    """0 to 19, -1: none of the twenty."""
+    return _CODE[np.frombuffer(letters.encode(), dtype=np.uint8)]
 
 
 class Unigrams:
@@ -132,14 +139,10 @@ class Unigrams:
 
     def __init__(self, chains: pd.DataFrame) -> None:
         self._by_place: dict[tuple[str, str], np.ndarray] = {}  # (locus, region) -> (offsets, 20) counts
-        for stretch in stretches(chains):
-            key = (stretch.locus, stretch.region)
-            counts = self._by_place.get(key, np.zeros((0, 20)))
-            if len(stretch.letters) > len(counts):
-                counts = np.pad(counts, ((0, len(stretch.letters) - len(counts)), (0, 0)))
-                self._by_place[key] = counts
-            known = stretch.letters >= 0
-            counts[np.flatnonzero(known), stretch.letters[known]] += 1
+        for start in range(0, len(chains), _AT_ONCE):
+            some = chains.iloc[start : start + _AT_ONCE]
+            for locus, of_locus in some.groupby(_loci(some), sort=False):
+                self._count(locus, of_locus["sequence_aa"].tolist(), bounds_of(of_locus))
         self._by_group = {
             group: _smoothed(
                 sum(
@@ -149,6 +152,18 @@ class Unigrams:
             )
             for group, regions in GROUPS.items()
         }
+
+    def _count(self, locus: str, sequences: Sequence[str], bounds: np.ndarray) -> None:
+        for i, region in enumerate(REGIONS):
+            starts, ends = bounds[:, i].T
+            codes = _codes("".join([s[start:end] for s, start, end in zip(sequences, starts.tolist(), ends.tolist())]))
+            lengths = ends - starts
+            offsets = np.arange(len(codes)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+            before = self._by_place.get((locus, region), np.zeros((0, 20)))
+            counts = np.zeros((max(len(before), lengths.max()), 20))
+            counts[: len(before)] = before
+            np.add.at(counts, (offsets[codes >= 0], codes[codes >= 0]), 1)
+            self._by_place[locus, region] = counts
 
     def by_group(self, group: str) -> np.ndarray:
         """Probabilities (20,) of the letters anywhere in the group."""

@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,12 +39,33 @@ def pretrain_encoder(
     """Train the encoder ``name`` of the config on its parsed datasets in ``results``; see ``pretrain``."""
     settings = _settings(config, name)
     datasets = [] if settings.corpus == REVERSAL else settings.corpus
-    columns = None if settings.corpus == TRAIN_FOLDS else READ_COLUMNS  # folds are made of all that a receptor has
+    columns = [*READ_COLUMNS, "junction_aa"] if settings.sequence == ["junction"] else READ_COLUMNS
+    if settings.corpus == TRAIN_FOLDS:
+        columns = None  # folds are made of all that a receptor has
     if datasets == TRAIN_FOLDS:
         datasets = [d for d, dataset in config.datasets.items() if dataset.labels and _fits(dataset, settings)]
-    chains = {dataset: read_chains(results.chains(dataset), columns) for dataset in datasets}
-    receptors = {dataset: read_receptors(results.receptors(dataset)) for dataset in datasets}
+    chains = _Tables({dataset: results.chains(dataset) for dataset in datasets}, columns)
+    receptors = None
+    if settings.corpus == TRAIN_FOLDS or settings.supervised:  # else nobody asks who they are
+        receptors = {dataset: read_receptors(results.receptors(dataset)) for dataset in datasets}
     pretrain(config, name, chains, output, device, precision, receptors)
+
+
+@dataclass(frozen=True)
+class _Tables(Mapping):
+    """Chains tables by dataset, read from their files when they are asked for, so that none stays in memory."""
+
+    paths: Mapping[str, Path]
+    columns: Sequence[str] | None
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        return read_chains(self.paths[name], self.columns)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.paths)
+
+    def __len__(self) -> int:
+        return len(self.paths)
 
 
 def pretrain(

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
 from airrformer.receptors.loops import LOOPS
-from airrformer.receptors.tables import REGIONS
+from airrformer.receptors.tables import BOUND_COLUMNS, REGIONS
 
 
-def written_chains(rows: pd.DataFrame, form: str, between: str) -> tuple[list[str], dict[str, np.ndarray]]:
+def bounds_of(rows: pd.DataFrame) -> np.ndarray:
+    """Where each of ``REGIONS`` is in the chains of ``rows``: int32 (n, regions, 2), half-open, 0, 0 if not known."""
+    ends = [rows[column].fillna(0).to_numpy(dtype=np.int32) for column in BOUND_COLUMNS]
+    return np.stack(ends, axis=1).reshape(-1, len(REGIONS), 2)
+
+
+def written_chains(
+    sequences: Sequence[str], places: np.ndarray, form: str, between: str
+) -> tuple[list[str], dict[str, np.ndarray]]:
     """Chains as text, and where each of ``REGIONS`` then is: int (n, 2), half-open, 0, 0 where it is not known.
 
-    ``form``: ``chain``, the whole; ``junction``, the CDR3 with its anchors; ``cdrs``, the three CDRs with ``between``
-    between them. A chain of which these are not known stays whole. Bounds count residues, not what is between.
+    ``places``: as ``bounds_of`` gives them. ``form``: ``chain``, the whole; ``junction``, the CDR3 with its anchors;
+    ``cdrs``, the three CDRs with ``between`` between them. A chain of which these are not known stays whole. Bounds
+    count residues, not what is between.
     """
-    sequences = rows["sequence_aa"].tolist()
-    bounds = {
-        region: np.stack([rows[f"{region}_{end}"].fillna(0).to_numpy(dtype=int) for end in ("start", "end")], axis=1)
-        for region in REGIONS
-    }
+    sequences = list(sequences)
+    bounds = {region: places[:, i].astype(int) for i, region in enumerate(REGIONS)}
     if form == "chain":
         return sequences, bounds
     kept = LOOPS if form == "cdrs" else ("cdr3",)
