@@ -82,6 +82,24 @@ def test_names_are_checked(section, change, line):
     assert line in mistakes(small(**{section: change}))
 
 
+@pytest.mark.parametrize(
+    ("settings", "lines"),
+    [
+        ({"train": {"held_out_edits": 3}}, ["train.held_out_edits: input should be less than or equal to 2, not 3"]),
+        (
+            {"train": {"held_out_edits": {"TRA": 1, "TRX": 1}}},
+            ["train.held_out_edits.TRX: input should be 'TRA', 'TRB', 'TRG', 'TRD', 'IGH', 'IGK' or 'IGL', not 'TRX'"],
+        ),
+        ({"sequence": ["cdrs", "cdrs"]}, ["sequence: 'cdrs' stands there twice; name it once"]),
+        ({"sequence": "foo"}, ["sequence: input should be 'chain', 'junction' or 'cdrs', not 'foo'"]),
+    ],
+)
+def test_one_mistake_is_one_line_where_a_value_may_be_of_two_kinds(settings, lines):
+    values = small()
+    values["encoders"]["scratch"] |= settings
+    assert mistakes(values) == [f"encoders.scratch.{line}" for line in lines]
+
+
 def test_numbers_are_for_regressors_and_classes_for_classifiers():
     values = small()
     values["datasets"]["numbers"] = {**values["datasets"]["tcr"], "task": "regression"}

@@ -63,7 +63,7 @@ def load_config(source: str | Path | dict, check_files: bool = False) -> Config:
     try:
         config = Config.model_validate(values)
     except ValidationError as error:
-        raise _as_user_error(where, [_line(e) for e in error.errors()]) from None
+        raise _as_user_error(where, [_line(e) for e in _one_a_mistake(error.errors())]) from None
     lines = config.problems()
     if check_files and not lines:
         lines = config.loose_ends()
@@ -78,11 +78,28 @@ def _as_user_error(where: str, lines: list[str]) -> UserError:
     return UserError("\n".join([f"{where}: {mistakes} in the config:", *(f"  {line}" for line in lines)]))
 
 
-def _line(error: dict) -> str:
-    """One pydantic error as 'path: what is wrong', its path without the tags that pydantic puts into unions."""
+def _one_a_mistake(errors: list[dict]) -> list[dict]:
+    """Of a value that may be of two kinds pydantic tells what is wrong with it as either; what it is not goes."""
+    places = [_place(error)[0] for error in errors]
+
+    def of_other_kind(error: dict) -> bool:
+        nested = isinstance(error["input"], dict | list)
+        return error["type"].endswith("_type") or (error["type"] == "literal_error" and nested)
+
+    def told_elsewhere(place: list[str]) -> bool:
+        return any(p[: len(place)] == place and not of_other_kind(e) for p, e in zip(places, errors))
+
+    return [e for place, e in zip(places, errors) if not (of_other_kind(e) and told_elsewhere(place))]
+
+
+def _place(error: dict) -> tuple[list[str], list[str]]:
+    """The keys that lead to a pydantic error, without the tags that it puts into unions; what might be at the last."""
     path, fields = [], _fields_of(Config)
     model: Any = Config
     for depth, part in enumerate(error["loc"]):
+        if (members := _plain_union(model)) and isinstance(part, str):  # a tag: which of them
+            model = next((m for m in members if f"{_origin_name(m)}[" in part), None)
+            continue
         inner = _step(model, part)
         unknown_key = error["type"] == "extra_forbidden" and depth == len(error["loc"]) - 1
         if inner is None and isinstance(part, str) and not unknown_key:
@@ -93,6 +110,12 @@ def _line(error: dict) -> str:
         path.append(str(part))
         fields = _fields_of(model)
         model = inner
+    return path, fields
+
+
+def _line(error: dict) -> str:
+    """One pydantic error as 'path: what is wrong'."""
+    path, fields = _place(error)
     where = ".".join(path) or "(top level)"
     if error["type"] == "extra_forbidden":
         return f"{where}: unknown key{near(str(error['loc'][-1]), fields)}"
@@ -123,6 +146,17 @@ def _options(annotation: Any) -> list[Any]:
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return [option for member in typing.get_args(annotation) for option in _options(member)]
     return [annotation]
+
+
+def _plain_union(annotation: Any) -> list[Any]:
+    """The members of a union of values that are no models, such as of a number and a mapping; else nothing."""
+    members = [option for option in _options(annotation) if option is not types.NoneType]
+    models = any(isinstance(member, type) and issubclass(member, BaseModel) for member in members)
+    return members if len(members) > 1 and not models else []
+
+
+def _origin_name(annotation: Any) -> str:
+    return getattr(typing.get_origin(annotation), "__name__", "no container")
 
 
 def _step(model: Any, part: str | int) -> Any:
