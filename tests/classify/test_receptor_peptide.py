@@ -204,6 +204,11 @@ def test_what_is_no_peptide_is_told():
     ):
         with pytest.raises(UserError, match=message):
             ReceptorPeptideClassifier(**{"peptides": ["GILGFVFTL", "NLVPMVATV"]} | settings).fit(X, np.eye(2))
+    model = ReceptorPeptideClassifier(["GILGFVFTL", "NLVPMVATV"])
+    with pytest.raises(UserError, match="no receptor has a letter in TRB_cdr3"):
+        model.fit(X.assign(TRB_cdr3=""), np.eye(2))
+    with pytest.raises(UserError, match="a table of the receptors' loops was expected"):
+        model.fit(["ASSF", "ATTF"], np.eye(2))
 
 
 def test_parameters_repetition_and_missing_parts(study):

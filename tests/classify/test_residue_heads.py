@@ -243,6 +243,24 @@ def test_parameters_and_labels_as_scikit_learn_knows_them(folder, study):
         ResidueHeadClassifier(folder, hidden=6).fit(X, y)
 
 
+@pytest.mark.parametrize(
+    ("settings", "given", "said"),
+    [
+        ({"n_models": 0}, {}, "n_models is 0"),
+        ({"validation": 0}, {}, "validation 0: one network or more is needed, and a share above 0"),
+        ({}, {"Y": [0, 1]}, "2 labels for 40 receptors: give one for each"),
+        ({}, {"groups": ["a"] * 39}, "39 groups for 40 receptors"),
+        ({}, {"groups": [None, *"ab" * 19, "a"]}, "a receptor without a group"),
+        ({}, {"Y": np.full((40, 2), 5)}, "5 stands in Y; 1, 0 and -1"),
+        ({}, {"X": [("CASSF", "CAVF")] * 40}, "columns of a table, such as TRA_sequence, TRB_sequence"),
+    ],
+)
+def test_what_cannot_be_learned_is_said(study, settings, given, said):
+    X, y, _, _ = study
+    with pytest.raises(UserError, match=said):
+        ResidueHeadClassifier("blosum62", **settings).fit(**{"X": X[:40], "Y": y[:40]} | given)
+
+
 @pytest.mark.parametrize("fine_tune", ["none", "all"])
 def test_batch_mates_and_pickles_change_nothing(folder, study, fine_tune):
     import pickle

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 import numpy as np
+import pandas as pd
 from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 
@@ -39,11 +40,24 @@ class AveragedNetworks(ClassifierMixin, BaseEstimator):
         """Log-odds of all networks together, float64 (m, K)."""
         raise NotImplementedError
 
-    def _learn_labels(self, Y) -> np.ndarray:
-        """Y, (n, K), of what ``fit`` was given. Raises ``UserError`` for labels (n,) that are not two."""
+    def _learn_labels(self, Y, n: int, groups=None) -> np.ndarray:
+        """Y, (n, K), of what ``fit`` was given for ``n`` receptors. Raises ``UserError`` for what cannot be learned."""
+        if self.n_models < 1 or not 0 < self.validation <= 1:
+            raise UserError(
+                f"n_models is {self.n_models} and validation {self.validation}: one network or more is needed, and a "
+                "share above 0 of what is held out to know when to stop"
+            )
         Y = np.asarray(Y)
+        for name, values in (("labels", Y), ("groups", groups)):
+            if values is not None and len(values) != n:
+                raise UserError(f"{len(values)} {name} for {n} receptors: give one for each")
+        if groups is not None and pd.isna(pd.Series(list(groups), dtype=object)).any():
+            raise UserError("a receptor without a group: give each a group, its own if it has no other")
         self.multi_ = Y.ndim == 2
         if self.multi_:
+            odd = Y[~np.isin(Y, (0, 1, -1))]
+            if len(odd):
+                raise UserError(f"{odd[0]} stands in Y; 1, 0 and -1 (not known) were expected")
             self.classes_ = np.arange(Y.shape[1])
             return Y
         self.classes_, Y = np.unique(Y, return_inverse=True)

@@ -141,13 +141,17 @@ class ReceptorPeptideClassifier(AveragedNetworks):
     def fit(self, X: pd.DataFrame, Y, groups=None) -> ReceptorPeptideClassifier:
         """Train on all pairs but those held out for stopping. Raises ``UserError`` for settings that cannot be."""
         self._check()
-        Y = self._learn_labels(np.asarray(Y))
+        if not isinstance(X, pd.DataFrame):
+            raise UserError("a table of the receptors' loops was expected, with columns such as TRB_cdr3")
+        Y = self._learn_labels(Y, len(X), groups)
         if not self.multi_ or Y.shape[1] != len(self.peptides):
             raise UserError(f"Y has {Y.shape[1]} columns, and there are {len(self.peptides)} peptides: one is of one")
         self.peptides_ = peptides_of(self.peptides)
         self.parts_ = [str(name) for name in X.columns if str(name).rsplit("_", 1)[-1] in self.regions]
         if not self.parts_:
             raise UserError(f"the letters have no column of {', '.join(self.regions)}, such as TRB_cdr3")
+        if not X[self.parts_].fillna("").ne("").any(axis=None):
+            raise UserError(f"no receptor has a letter in {', '.join(self.parts_)}: there is nothing to learn from")
         self.n_features_in_ = X.shape[1]
         self.donors_ = find_donors(X, chains_of(X), self.parts_)
         loops = self._loops(X)

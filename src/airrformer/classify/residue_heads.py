@@ -237,7 +237,7 @@ class ResidueHeadClassifier(AveragedNetworks):
     def fit(self, X, Y, groups=None) -> ResidueHeadClassifier:
         """Train on all rows but those held out for stopping. Raises ``UserError`` for settings that cannot be."""
         self._check()
-        Y = self._learn_labels(Y)
+        Y = self._learn_labels(Y, len(X), groups)
         if not isinstance(X, Residues):
             self.source_ = ResidueSource(self._load, self.layer, str(self.encoder), self.device)
         X = self._read(X)
@@ -281,6 +281,10 @@ class ResidueHeadClassifier(AveragedNetworks):
         if isinstance(X, Residues):
             return X
         if not isinstance(X, pd.DataFrame):
+            if any(isinstance(sequence, tuple | list) for sequence in X):
+                raise UserError(
+                    "several chains of a receptor are columns of a table, such as TRA_sequence, TRB_sequence"
+                )
             X = pd.DataFrame({"chain_sequence": np.asarray(X, dtype=object)})
         columns = {}
         for name in [str(name) for name in X.columns if str(name).endswith("_sequence")]:

@@ -496,7 +496,7 @@ class ResidueCNN(AveragedNetworks):
         self.chains_ = _chains(X, self.chains)
         self.regions_ = _regions_of(X) if self.regions is None else list(self.regions)
         _check_choice("regions", self.regions_, REGIONS)
-        Y = self._learn_labels(Y)
+        Y = self._learn_labels(Y, len(X), groups)
         self.widths_ = [max(map(len, loops), default=0) for loops in _columns(X, self._parts())]
         self.n_features_in_ = X.shape[1]
         self.donors_ = find_donors(X, self.chains_, self._parts())
