@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import groupby
+
+# Rows of tokens in one line without any padding, (T,): how many rows there are and how long each is, for each length in
+# turn, such as ((2, 17), (3, 18)) of 88 tokens.
+Runs = tuple[tuple[int, int], ...]
 
 
 def token_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
@@ -22,3 +27,30 @@ def token_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
             batch = []
         batch.append(i)
     return [*batches, batch] if batch else batches
+
+
+def line_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
+    """Indices into ``lengths``, the shortest first, in batches of about ``batch_tokens`` tokens in line.
+
+    A row longer than the budget is a batch of its own. Every index occurs once.
+
+    >>> line_batches([5, 9, 5, 8], batch_tokens=18)
+    [[0, 2, 3], [1]]
+    """
+    batches: list[list[int]] = []
+    left = 0
+    for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
+        if lengths[i] > left:
+            batches.append([])
+            left = batch_tokens
+        batches[-1].append(i)
+        left -= lengths[i]
+    return batches
+
+
+def runs_of(lengths: Sequence[int]) -> Runs:
+    """
+    >>> runs_of([17, 17, 18, 18, 18])
+    ((2, 17), (3, 18))
+    """
+    return tuple((len(list(rows)), length) for length, rows in groupby(lengths))

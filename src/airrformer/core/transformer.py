@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from airrformer.core.batching import Runs
 from airrformer.core.config import ModelConfig
 from airrformer.core.positions import POSITIONS, Sight, rotate
 
@@ -30,7 +31,9 @@ class Transformer(nn.Module):
 
     An encoder reads ``tokens``; a decoder reads them from left to right; an encoder-decoder's decoder also looks at
     ``source``, which its encoder has read. ``forward`` gives the last hidden states, ``hidden_states`` those of every
-    layer, ``logits`` goes on from the last ones. All tokens are int64, padded on the right with ``config.pad``.
+    layer, ``logits`` goes on from the last ones. All tokens are int64, padded on the right with ``config.pad``; or in
+    line, (T,), with ``runs``: rows without any padding, of one length after the other (batching.Runs). Then states are
+    (T, D).
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -51,9 +54,15 @@ class Transformer(nn.Module):
         if self.config.tied:
             self.head.output.weight = self._stack.embedding.tokens.weight
 
-    def forward(self, tokens: Tensor, source: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        source: Tensor | None = None,
+        segments: Tensor | None = None,
+        runs: Runs | None = None,
+    ) -> Tensor:
         """Last hidden states (B, L, D) of ``tokens`` (B, L). Padding rows hold no meaning."""
-        return self.hidden_states(tokens, (self.config.depth,), source, segments)[0]
+        return self.hidden_states(tokens, (self.config.depth,), source, segments, runs)[0]
 
     def hidden_states(
         self,
@@ -61,14 +70,15 @@ class Transformer(nn.Module):
         layers: tuple[int, ...] | None = None,
         source: Tensor | None = None,
         segments: Tensor | None = None,
+        runs: Runs | None = None,
     ) -> list[Tensor]:
         """Hidden states (B, L, D) after each of ``layers``, in that order; default: all, 0 (the embedding) to the last.
 
         The last one is taken after the final norm. Layers above the highest asked for are not computed. Raises
         ``ValueError`` for a row without a visible token, for too long an input, for a layer that does not exist, and
-        for a ``source`` or ``segments`` that are missing or have no use.
+        for a ``source`` or ``segments`` that are missing or have no use, and for ``runs`` of other tokens.
         """
-        return self._stack(tokens, layers, segments, *self._memory(source))
+        return self._stack(tokens, layers, segments, *self._memory(source), runs=runs)
 
     def encode(self, source: Tensor) -> Tensor:
         """What the encoder of an encoder-decoder makes of ``source`` (B, S): the memory (B, S, D)."""
@@ -167,6 +177,7 @@ class Stack(nn.Module):
         source_mask: Tensor | None = None,
         cache: Cache | None = None,
         maps: Maps | None = None,
+        runs: Runs | None = None,
     ) -> list[Tensor]:
         """Hidden states (B, L, D) after each of ``layers``; see ``Transformer.hidden_states``."""
         last = len(self.blocks)
@@ -176,13 +187,18 @@ class Stack(nn.Module):
         if cache is not None and (not self.causal or len(cache.blocks) != last):
             raise ValueError(f"a cache is for a decoder, where no token sees those after it, and for its {last} blocks")
         before = 0 if cache is None else cache.length
-        length = before + tokens.shape[1]
+        length = max(length for _, length in runs) if runs else before + tokens.shape[1]
         if self.config.max_length is not None and length > self.config.max_length:
             raise ValueError(
                 f"{length} tokens (start and end included); this model's window is {self.config.max_length}"
             )
-        token_mask = tokens != self.config.pad  # (B, L)
-        if not token_mask.any(dim=1).all():
+        token_mask = tokens != self.config.pad  # (B, L), or in line (T,)
+        if runs is not None:
+            if tokens.shape != (sum(n * length for n, length in runs),) or not token_mask.all():
+                raise ValueError(f"runs {runs} of {tuple(tokens.shape)} tokens: they are others, or there is padding")
+            if memory is not None:
+                raise ValueError("tokens in line look at no source")
+        elif not token_mask.any(dim=1).all():
             raise ValueError("a row without any visible token: its attention would be undefined")
         if cache is not None and not token_mask.all():
             raise ValueError("with a cache there is no padding: give rows of one length")
@@ -190,11 +206,15 @@ class Stack(nn.Module):
             raise ValueError("a source without any visible token: there is nothing to look at")
 
         keys = torch.arange(length, device=tokens.device)
-        queries = keys[before:]
-        sight = Sight.of(queries, keys, token_mask, self.causal, self.positions)
+        if runs is None:
+            at = keys[before:]
+            sight = Sight.of(at, keys, token_mask, self.causal, self.positions)
+        else:
+            at = torch.cat([keys[:length].repeat(n) for n, length in runs])
+            sight = Sight.in_line(at, runs, self.causal, self.positions)
         source_sight = Sight(None if source_mask is None or source_mask.all() else source_mask[:, None, None, :])
 
-        x = self.embedding(tokens, token_mask, segments, self.positions.embed(queries))  # (B, L) -> (B, L, D)
+        x = self.embedding(tokens, token_mask, segments, self.positions.embed(at), runs)  # (B, L) -> (B, L, D)
         states = {0: x}
         for i, block in enumerate(self.blocks[: max(layers)], start=1):
             kept = None if cache is None else cache.block(i)
@@ -225,15 +245,21 @@ class Embedding(nn.Module):
         self.norm = _norm(config) if config.embedding_norm else nn.Identity()
         self.dropout = nn.Dropout(config.rate("embedding"))
 
-    def forward(self, tokens: Tensor, token_mask: Tensor, segments: Tensor | None, positions: Tensor | None) -> Tensor:
+    def forward(
+        self,
+        tokens: Tensor,
+        token_mask: Tensor,
+        segments: Tensor | None,
+        positions: Tensor | None,
+        runs: Runs | None = None,
+    ) -> Tensor:
         x = self.tokens(tokens)  # (B, L) -> (B, L, D)
         if self.config.embedding_scale:
             x = x * math.sqrt(self.config.width)
         if self.config.token_dropout:
             masked = tokens == self.config.mask
-            observed = masked.sum(1) / token_mask.sum(1)  # (B,)
             x = x.masked_fill(masked[..., None], 0.0)
-            x = x * ((1 - _TRAINED_MASK_RATIO) / (1 - observed))[:, None, None].to(x.dtype)
+            x = x * ((1 - _TRAINED_MASK_RATIO) / (1 - _shares(masked, token_mask, runs)))[..., None].to(x.dtype)
         if positions is not None:
             x = x + positions.to(x.dtype)
         if self.segments is None and segments is not None:
@@ -241,6 +267,15 @@ class Embedding(nn.Module):
         if self.segments is not None:
             x = x + self.segments(torch.zeros_like(tokens) if segments is None else segments)
         return self.dropout(self.norm(x))
+
+
+def _shares(masked: Tensor, token_mask: Tensor, runs: Runs | None) -> Tensor:
+    """How much of each row is masked, for each of its tokens: (B, 1), or in line (T,)."""
+    if runs is None:
+        return masked.sum(1, keepdim=True) / token_mask.sum(1, keepdim=True)
+    parts = masked.split([n * length for n, length in runs])
+    rows = [part.unflatten(0, run).sum(1) / run[1] for part, run in zip(parts, runs)]
+    return torch.cat([row.repeat_interleave(length) for row, (_, length) in zip(rows, runs)])
 
 
 class Block(nn.Module):
@@ -298,22 +333,35 @@ class Attention(nn.Module):
     def forward(
         self, x: Tensor, memory: Tensor, sight: Sight, kept: dict | None = None, maps: list[Tensor] | None = None
     ) -> Tensor:
-        query, key, value = self._project(x, memory, kept)  # (B, H, L, K), (B, H, S, K), (B, H, S, K)
-        if sight.rotation is not None:
-            query, key = (rotate(part, *sight.rotation, self.pairs) for part in (query, key))
-        if kept is not None:
-            key, value = _grow(kept, key, value, self_attention=memory is x)
+        parts = self._project(x, memory, kept, sight.rotation)  # (B, L, H, K), (B, S, H, K), (B, S, H, K)
+        if sight.runs is None:
+            query, key, value = (part.transpose(1, 2) for part in parts)
+            if kept is not None:
+                key, value = _grow(kept, key, value, self_attention=memory is x)
+            context = self._look(query, key, value, sight, maps).transpose(1, 2)  # (B, H, L, K) -> (B, L, H, K)
+        else:  # (T, H, K) each
+            sizes = [n * length for n, length in sight.runs]
+            rows = zip(sight.runs, *(part.split(sizes) for part in parts))
+            found = [
+                self._look(*(part.unflatten(0, run).transpose(1, 2) for part in of), sight.of_rows(run[1]))
+                for run, *of in rows
+            ]
+            context = torch.cat([part.transpose(1, 2).flatten(0, 1) for part in found])
+        return self.output(context.flatten(-2))  # (B, L, H, K) -> (B, L, D)
+
+    def _look(
+        self, query: Tensor, key: Tensor, value: Tensor, sight: Sight, maps: list[Tensor] | None = None
+    ) -> Tensor:
+        """(B, H, L, K), (B, H, S, K) twice -> (B, H, L, K)."""
         dropout = self.dropout if self.training else 0.0
         if maps is None:
             mask = sight.mask if sight.bias is None else sight.bias.to(query.dtype)
-            context = F.scaled_dot_product_attention(
+            return F.scaled_dot_product_attention(
                 query, key, value, mask, dropout, is_causal=sight.causal, scale=self.scale
             )
-        else:  # the same, in the open
-            weights = self.weights(query, key, sight)
-            maps.append(weights)
-            context = F.dropout(weights, dropout) @ value
-        return self.output(context.transpose(1, 2).flatten(2))  # (B, H, L, K) -> (B, L, H K) -> (B, L, D)
+        weights = self.weights(query, key, sight)  # the same, in the open
+        maps.append(weights)
+        return F.dropout(weights, dropout) @ value
 
     def weights(self, query: Tensor, key: Tensor, sight: Sight) -> Tensor:
         """softmax(scale Q K^T + bias) over what may be seen: (B, H, L, S)."""
@@ -327,18 +375,25 @@ class Attention(nn.Module):
             scores = scores + sight.bias.to(scores.dtype)
         return scores.softmax(-1)
 
-    def _project(self, x: Tensor, memory: Tensor, kept: dict | None) -> tuple[Tensor, Tensor, Tensor]:
-        def heads(y: Tensor, n: int) -> Tensor:  # (B, L, n H K) -> n x (B, H, L, K)
-            return y.unflatten(-1, (n, self.heads, -1)).permute(2, 0, 3, 1, 4)
+    def _project(
+        self, x: Tensor, memory: Tensor, kept: dict | None, rotation: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        def heads(y: Tensor, n: int) -> Tensor:  # (B, L, n H K) -> (B, L, n, H, K)
+            return y.unflatten(-1, (n, self.heads, -1))
 
         if memory is x:
-            return tuple(heads(self.qkv(x), 3))
+            made = heads(self.qkv(x), 3)
+            pair = made[..., :2, :, :]
+            if rotation is not None:
+                pair = rotate(pair, *(angles[:, None, None] for angles in rotation), self.pairs)
+            return *pair.unbind(-3), made[..., 2, :, :]
         inner, bias = self.output.in_features, self.qkv.bias
         query = F.linear(x, self.qkv.weight[:inner], None if bias is None else bias[:inner])
+        (query,) = heads(query, 1).unbind(-3)
         if kept:  # the memory has been looked at before, and does not change
-            return heads(query, 1)[0], kept["key"], kept["value"]
+            return query, kept["key"].transpose(1, 2), kept["value"].transpose(1, 2)
         pair = F.linear(memory, self.qkv.weight[inner:], None if bias is None else bias[inner:])
-        return heads(query, 1)[0], *heads(pair, 2)
+        return query, *heads(pair, 2).unbind(-3)
 
 
 class FeedForward(nn.Module):

@@ -20,7 +20,7 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
     pooling: ``mean``, ``max``, a region such as ``cdr3``, or ``loops``.
     layer: 0 the embedding, -1 the last.
     weights, device, precision: as in ``airrformer.load``.
-    batch_tokens: padded tokens a batch; it changes no result.
+    batch_tokens: tokens a batch; it changes no result.
 
     Attributes
     ----------
