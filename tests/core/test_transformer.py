@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reference_models import token_batch
 
 from airrformer.core import alphabet
-from airrformer.core.batching import line_batches, runs_of, token_batches
+from airrformer.core.batching import Line, token_batches
 from airrformer.core.config import FAMILIES, ModelConfig
 from airrformer.core.positions import Sight
 from airrformer.core.transformer import Cache, Maps, Transformer, initialise
@@ -36,52 +36,54 @@ def test_gradients_reach_every_parameter():
 @pytest.mark.parametrize("form", ["encoder", "decoder"])
 @pytest.mark.parametrize("positions", ["none", "learned", "sinusoidal", "rotary", "alibi"])
 @pytest.mark.parametrize("changes", [{}, {"token_dropout": True}, {"segments": 2, "rotary_pairs": "interleaved"}])
-def test_rows_in_line_are_what_they_are_alone(form, positions, changes):
+def test_padded_rows_are_what_they_are_alone(form, positions, changes):
     if form == "decoder":
         changes = {name: value for name, value in changes.items() if name != "token_dropout"}
     model = small(form=form, positions=positions, **changes)
     generator = torch.Generator().manual_seed(1)
-    rows = [torch.randint(4, 24, (length,), generator=generator) for length in (1, 5, 5, 5, 9, 30)]
-    rows[1][2], rows[5][:4] = alphabet.MASK, alphabet.MASK
-    segments = [(torch.arange(len(row)) > 2).long() for row in rows] if "segments" in changes else [None] * len(rows)
-    runs = runs_of([*map(len, rows)])
-    assert runs == ((1, 1), (3, 5), (1, 9), (1, 30))
-    joined = None if segments[0] is None else torch.cat(segments)
+    rows = [torch.randint(4, 24, (length,), generator=generator) for length in (5, 30, 1, 5, 9, 5)]
+    rows[0][2], rows[1][:4] = alphabet.MASK, alphabet.MASK
+    tokens = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True, padding_value=alphabet.PAD)
+    segments = (torch.arange(30) > 2).long().expand(6, -1) if "segments" in changes else None
     with torch.inference_mode():
-        together = model.hidden_states(torch.cat(rows), segments=joined, runs=runs)
-        for row, of, *found in zip(rows, segments, *(states.split([*map(len, rows)]) for states in together)):
-            alone = model.hidden_states(row[None], segments=None if of is None else of[None])
-            for one, other in zip(found, alone, strict=True):
-                torch.testing.assert_close(one, other[0], atol=1e-6, rtol=1e-5)
+        together = model.hidden_states(tokens, segments=segments)
+        for i, row in enumerate(rows):
+            alone = model.hidden_states(
+                row[None], segments=None if segments is None else segments[i : i + 1, : len(row)]
+            )
+            for one, other in zip(together, alone, strict=True):
+                torch.testing.assert_close(one[i, : len(row)], other[0], atol=1e-6, rtol=1e-5)
+                assert not one[i, len(row) :].any()
 
 
-def test_gradients_in_line_are_those_of_padded_rows():
-    padded, line = small(), small()
+def test_gradients_of_padded_rows_are_those_of_the_rows_alone():
+    together, alone = small(), small()
     tokens = token_batch()
     seen = tokens != alphabet.PAD
-    order = seen.sum(1).argsort(stable=True)
-    runs = runs_of(seen.sum(1)[order].tolist())
-    padded(tokens)[seen].square().sum().backward()
-    line(torch.cat([tokens[i][seen[i]] for i in order]), runs=runs).square().sum().backward()
-    for one, other in zip(padded.parameters(), line.parameters(), strict=True):
+    together(tokens)[seen].square().sum().backward()
+    for row, there in zip(tokens, seen):
+        alone(row[there][None]).square().sum().backward()
+    for one, other in zip(together.parameters(), alone.parameters(), strict=True):
         if one.grad is not None:
             torch.testing.assert_close(one.grad, other.grad, atol=1e-4, rtol=1e-5)
 
 
-def test_runs_of_other_tokens_are_refused():
-    model, tokens = small(), torch.full((6,), 5)
-    for runs, wrong in (
-        (((1, 5),), tokens),
-        (((2, 3),), tokens[None]),
-        (((2, 3),), tokens.index_fill(0, tokens[:1], 1)),
-    ):
-        with pytest.raises(ValueError, match="they are others, or there is padding"):
-            model(wrong, runs=runs)
-    with pytest.raises(ValueError, match="this model's window is 160"):
-        model(torch.full((161,), 5), runs=((1, 161),))
-    both = small(form="encoder-decoder")
-    with pytest.raises(ValueError, match="in line look at no source"):
-        both(tokens, source=tokens[None], runs=((2, 3),))
+def test_a_line_of_tokens():
+    line = Line.of(torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0], [1, 1, 1, 0]]).bool())
+    assert line.runs == ((1, 1), (2, 3)) and line.at.tolist() == [0, 0, 1, 2, 0, 1, 2]
+    padded = torch.arange(12.0).reshape(3, 4, 1)
+    joined = line.join(padded)
+    assert joined.flatten().tolist() == [4, 0, 1, 2, 8, 9, 10]
+    assert [rows.shape for rows in line.rows(joined)] == [(1, 1, 1), (2, 3, 1)]
+    assert line.padded(joined).flatten().tolist() == [0, 1, 2, 0, 4, 0, 0, 0, 8, 9, 10, 0]
+    assert Line.of(torch.tensor([[0, 1, 1], [1, 1, 1]]).bool()) is None
+
+
+def test_padding_on_the_left_is_only_not_seen():
+    model = small(positions="none")
+    row = torch.tensor([5, 6, 7, 8])
+    tokens = torch.stack([torch.cat([row.new_full((2,), alphabet.PAD), row]), torch.arange(5, 11)])
+    torch.testing.assert_close(model(tokens)[0, 2:], model(row[None])[0], atol=1e-6, rtol=1e-5)
 
 
 def test_what_a_model_does_not_have_is_refused():
@@ -150,10 +152,6 @@ def test_batches_hold_every_row_once_within_the_budget(lengths, budget):
     batches = token_batches(lengths, budget)
     assert sorted(i for batch in batches for i in batch) == list(range(len(lengths)))
     assert all(len(b) == 1 or len(b) * max(lengths[i] for i in b) <= budget for b in batches)
-    lines = line_batches(lengths, budget)
-    assert [lengths[i] for line in lines for i in line] == sorted(lengths)
-    assert sorted(i for line in lines for i in line) == list(range(len(lengths)))
-    assert all(len(line) == 1 or sum(lengths[i] for i in line) <= budget for line in lines)
 
 
 # ---------------------------------------------------------------------------------------- counting without building

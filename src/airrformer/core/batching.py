@@ -1,13 +1,58 @@
-"""Which sequences go through the model together: batches of at most so many tokens, order left to the caller."""
+"""Which sequences go through the model together, and how they lie there without padding."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
-# Rows of tokens in one line without any padding, (T,): how many rows there are and how long each is, for each length in
-# turn, such as ((2, 17), (3, 18)) of 88 tokens.
-Runs = tuple[tuple[int, int], ...]
+import torch
+from torch import Tensor
+
+Run = tuple[int, int]  # so many rows, each of so many tokens
+
+
+@dataclass(frozen=True)
+class Line:
+    """The tokens of padded rows (B, L) in one line (T,), the rows by their length, without the padding.
+
+    place: where each token stands among the B L, int64 (T,). at: where in its row, int64 (T,). runs: the rows of each
+    length in turn. shape: (B, L).
+    """
+
+    place: Tensor
+    at: Tensor
+    runs: tuple[Run, ...]
+    shape: tuple[int, int]
+
+    @classmethod
+    def of(cls, token_mask: Tensor) -> Line | None:
+        """From ``token_mask`` (B, L); None where padding stands elsewhere than on the right."""
+        columns = torch.arange(token_mask.shape[1], device=token_mask.device)
+        lengths = token_mask.sum(1)
+        if not torch.equal(token_mask, columns < lengths[:, None]):
+            return None
+        order = lengths.argsort(stable=True)
+        rows, at = token_mask[order].nonzero(as_tuple=True)
+        runs = tuple((len(list(of)), length) for length, of in groupby(lengths[order].tolist()))
+        return cls(order[rows] * token_mask.shape[1] + at, at, runs, tuple(token_mask.shape))
+
+    def join(self, padded: Tensor) -> Tensor:
+        """(B, L, ...) -> (T, ...)."""
+        return padded.flatten(0, 1).index_select(0, self.place)
+
+    def padded(self, joined: Tensor) -> Tensor:
+        """(T, D) -> (B, L, D), 0 where there is padding."""
+        return (
+            joined.new_zeros(self.shape[0] * self.shape[1], joined.shape[1])
+            .index_copy(0, self.place, joined)
+            .unflatten(0, self.shape)
+        )
+
+    def rows(self, joined: Tensor) -> list[Tensor]:
+        """(T, ...) -> for each run (n, L, ...)."""
+        parts = joined.split([n * length for n, length in self.runs])
+        return [part.unflatten(0, run) for part, run in zip(parts, self.runs)]
 
 
 def token_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
@@ -27,30 +72,3 @@ def token_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
             batch = []
         batch.append(i)
     return [*batches, batch] if batch else batches
-
-
-def line_batches(lengths: Sequence[int], batch_tokens: int) -> list[list[int]]:
-    """Indices into ``lengths``, the shortest first, in batches of about ``batch_tokens`` tokens in line.
-
-    A row longer than the budget is a batch of its own. Every index occurs once.
-
-    >>> line_batches([5, 9, 5, 8], batch_tokens=18)
-    [[0, 2, 3], [1]]
-    """
-    batches: list[list[int]] = []
-    left = 0
-    for i in sorted(range(len(lengths)), key=lambda i: (lengths[i], i)):
-        if lengths[i] > left:
-            batches.append([])
-            left = batch_tokens
-        batches[-1].append(i)
-        left -= lengths[i]
-    return batches
-
-
-def runs_of(lengths: Sequence[int]) -> Runs:
-    """
-    >>> runs_of([17, 17, 18, 18, 18])
-    ((2, 17), (3, 18))
-    """
-    return tuple((len(list(rows)), length) for length, rows in groupby(lengths))

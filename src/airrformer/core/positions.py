@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from airrformer.core.batching import Runs
+from airrformer.core.batching import Line
 from airrformer.core.config import ModelConfig
 
 
@@ -144,14 +144,14 @@ def rotate(x: Tensor, cosine: Tensor, sine: Tensor, pairs: str = "half") -> Tens
 class Sight(NamedTuple):
     """How the tokens of one pass see each other; made once, used by every block.
 
-    ``rotation``: cosine and sine (L, K / 2), or in line (T, K / 2). ``runs``: of tokens in line, see batching.Runs.
+    ``rotation``: cosine and sine (L, K / 2), or (T, K / 2) of tokens in ``line``, of which none sees another row's.
     """
 
     mask: Tensor | None = None  # broadcasts to (B, H, L, S): True = may be seen
     causal: bool = False  # instead of a mask: each token sees itself and those before it
     bias: Tensor | None = None  # instead of both: what the scores (B, H, L, S) gain, -inf where nothing may be seen
     rotation: tuple[Tensor, Tensor] | None = None
-    runs: Runs | None = None
+    line: Line | None = None
 
     @classmethod
     def of(cls, queries: Tensor, keys: Tensor, token_mask: Tensor, causal: bool, positions: Positions) -> Sight:
@@ -171,17 +171,16 @@ class Sight(NamedTuple):
         return cls(mask, rotation=rotation)
 
     @classmethod
-    def in_line(cls, at: Tensor, runs: Runs, causal: bool, positions: Positions) -> Sight:
-        """Of tokens in line, which stand at positions ``at`` (T,): no token sees one of another row."""
-        keys = torch.arange(max(length for _, length in runs), device=at.device)
+    def along(cls, line: Line, keys: Tensor, causal: bool, positions: Positions) -> Sight:
+        """Of tokens in ``line``; ``keys``: the positions of the longest row."""
         turn = positions.turn(keys)
-        rotation = None if turn is None else (turn[0][at], turn[1][at])
+        rotation = None if turn is None else (turn[0][line.at], turn[1][line.at])
         bias = positions.bias(keys, keys)
         if bias is not None and causal:
             bias = bias.masked_fill(keys[:, None] < keys[None, :], float("-inf"))
-        return cls(causal=causal and bias is None, bias=bias, rotation=rotation, runs=runs)
+        return cls(causal=causal and bias is None, bias=bias, rotation=rotation, line=line)
 
     def of_rows(self, length: int) -> Sight:
-        """Of rows of one ``length`` of those in line, that no longer are."""
+        """Of the rows in line that have this length, by themselves."""
         bias = None if self.bias is None else self.bias[:, :length, :length]
         return Sight(causal=self.causal and length > 1, bias=bias)

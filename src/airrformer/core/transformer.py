@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from airrformer.core.batching import Runs
+from airrformer.core.batching import Line
 from airrformer.core.config import ModelConfig
 from airrformer.core.positions import POSITIONS, Sight, rotate
 
@@ -31,9 +31,7 @@ class Transformer(nn.Module):
 
     An encoder reads ``tokens``; a decoder reads them from left to right; an encoder-decoder's decoder also looks at
     ``source``, which its encoder has read. ``forward`` gives the last hidden states, ``hidden_states`` those of every
-    layer, ``logits`` goes on from the last ones. All tokens are int64, padded on the right with ``config.pad``; or in
-    line, (T,), with ``runs``: rows without any padding, of one length after the other (batching.Runs). Then states are
-    (T, D).
+    layer, ``logits`` goes on from the last ones. All tokens are int64, padded on the right with ``config.pad``.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -54,15 +52,9 @@ class Transformer(nn.Module):
         if self.config.tied:
             self.head.output.weight = self._stack.embedding.tokens.weight
 
-    def forward(
-        self,
-        tokens: Tensor,
-        source: Tensor | None = None,
-        segments: Tensor | None = None,
-        runs: Runs | None = None,
-    ) -> Tensor:
+    def forward(self, tokens: Tensor, source: Tensor | None = None, segments: Tensor | None = None) -> Tensor:
         """Last hidden states (B, L, D) of ``tokens`` (B, L). Padding rows hold no meaning."""
-        return self.hidden_states(tokens, (self.config.depth,), source, segments, runs)[0]
+        return self.hidden_states(tokens, (self.config.depth,), source, segments)[0]
 
     def hidden_states(
         self,
@@ -70,15 +62,14 @@ class Transformer(nn.Module):
         layers: tuple[int, ...] | None = None,
         source: Tensor | None = None,
         segments: Tensor | None = None,
-        runs: Runs | None = None,
     ) -> list[Tensor]:
         """Hidden states (B, L, D) after each of ``layers``, in that order; default: all, 0 (the embedding) to the last.
 
         The last one is taken after the final norm. Layers above the highest asked for are not computed. Raises
         ``ValueError`` for a row without a visible token, for too long an input, for a layer that does not exist, and
-        for a ``source`` or ``segments`` that are missing or have no use, and for ``runs`` of other tokens.
+        for a ``source`` or ``segments`` that are missing or have no use.
         """
-        return self._stack(tokens, layers, segments, *self._memory(source), runs=runs)
+        return self._stack(tokens, layers, segments, *self._memory(source))
 
     def encode(self, source: Tensor) -> Tensor:
         """What the encoder of an encoder-decoder makes of ``source`` (B, S): the memory (B, S, D)."""
@@ -177,7 +168,6 @@ class Stack(nn.Module):
         source_mask: Tensor | None = None,
         cache: Cache | None = None,
         maps: Maps | None = None,
-        runs: Runs | None = None,
     ) -> list[Tensor]:
         """Hidden states (B, L, D) after each of ``layers``; see ``Transformer.hidden_states``."""
         last = len(self.blocks)
@@ -187,18 +177,13 @@ class Stack(nn.Module):
         if cache is not None and (not self.causal or len(cache.blocks) != last):
             raise ValueError(f"a cache is for a decoder, where no token sees those after it, and for its {last} blocks")
         before = 0 if cache is None else cache.length
-        length = max(length for _, length in runs) if runs else before + tokens.shape[1]
+        length = before + tokens.shape[1]
         if self.config.max_length is not None and length > self.config.max_length:
             raise ValueError(
                 f"{length} tokens (start and end included); this model's window is {self.config.max_length}"
             )
-        token_mask = tokens != self.config.pad  # (B, L), or in line (T,)
-        if runs is not None:
-            if tokens.shape != (sum(n * length for n, length in runs),) or not token_mask.all():
-                raise ValueError(f"runs {runs} of {tuple(tokens.shape)} tokens: they are others, or there is padding")
-            if memory is not None:
-                raise ValueError("tokens in line look at no source")
-        elif not token_mask.any(dim=1).all():
+        token_mask = tokens != self.config.pad  # (B, L)
+        if not token_mask.any(dim=1).all():
             raise ValueError("a row without any visible token: its attention would be undefined")
         if cache is not None and not token_mask.all():
             raise ValueError("with a cache there is no padding: give rows of one length")
@@ -206,15 +191,18 @@ class Stack(nn.Module):
             raise ValueError("a source without any visible token: there is nothing to look at")
 
         keys = torch.arange(length, device=tokens.device)
-        if runs is None:
-            at = keys[before:]
+        line, at = None, keys[before:]
+        # On a CPU padding costs what it is of the tokens; on a GPU many small steps cost more.
+        if tokens.device.type == "cpu" and memory is None and maps is None and not token_mask.all():
+            line = Line.of(token_mask)
+        if line is None:
             sight = Sight.of(at, keys, token_mask, self.causal, self.positions)
         else:
-            at = torch.cat([keys[:length].repeat(n) for n, length in runs])
-            sight = Sight.in_line(at, runs, self.causal, self.positions)
+            sight, at = Sight.along(line, keys, self.causal, self.positions), line.at
+            tokens, segments = line.join(tokens), None if segments is None else line.join(segments)
         source_sight = Sight(None if source_mask is None or source_mask.all() else source_mask[:, None, None, :])
 
-        x = self.embedding(tokens, token_mask, segments, self.positions.embed(at), runs)  # (B, L) -> (B, L, D)
+        x = self.embedding(tokens, token_mask, segments, self.positions.embed(at), line)  # (B, L) -> (B, L, D)
         states = {0: x}
         for i, block in enumerate(self.blocks[: max(layers)], start=1):
             kept = None if cache is None else cache.block(i)
@@ -223,7 +211,7 @@ class Stack(nn.Module):
                 states[i] = x
         if last in layers:
             states[last] = self.final_norm(states[last])
-        return [states[layer] for layer in layers]
+        return [states[layer] if line is None else line.padded(states[layer]) for layer in layers]
 
 
 # --------------------------------------------------------------------------------------------------------- the parts
@@ -251,7 +239,7 @@ class Embedding(nn.Module):
         token_mask: Tensor,
         segments: Tensor | None,
         positions: Tensor | None,
-        runs: Runs | None = None,
+        line: Line | None = None,
     ) -> Tensor:
         x = self.tokens(tokens)  # (B, L) -> (B, L, D)
         if self.config.embedding_scale:
@@ -259,7 +247,7 @@ class Embedding(nn.Module):
         if self.config.token_dropout:
             masked = tokens == self.config.mask
             x = x.masked_fill(masked[..., None], 0.0)
-            x = x * ((1 - _TRAINED_MASK_RATIO) / (1 - _shares(masked, token_mask, runs)))[..., None].to(x.dtype)
+            x = x * ((1 - _TRAINED_MASK_RATIO) / (1 - _shares(masked, token_mask, line)))[..., None].to(x.dtype)
         if positions is not None:
             x = x + positions.to(x.dtype)
         if self.segments is None and segments is not None:
@@ -269,13 +257,12 @@ class Embedding(nn.Module):
         return self.dropout(self.norm(x))
 
 
-def _shares(masked: Tensor, token_mask: Tensor, runs: Runs | None) -> Tensor:
+def _shares(masked: Tensor, token_mask: Tensor, line: Line | None) -> Tensor:
     """How much of each row is masked, for each of its tokens: (B, 1), or in line (T,)."""
-    if runs is None:
+    if line is None:
         return masked.sum(1, keepdim=True) / token_mask.sum(1, keepdim=True)
-    parts = masked.split([n * length for n, length in runs])
-    rows = [part.unflatten(0, run).sum(1) / run[1] for part, run in zip(parts, runs)]
-    return torch.cat([row.repeat_interleave(length) for row, (_, length) in zip(rows, runs)])
+    shares = [rows.sum(1, keepdim=True) / rows.shape[1] for rows in line.rows(masked)]
+    return torch.cat([share.expand(run).flatten() for share, run in zip(shares, line.runs)])
 
 
 class Block(nn.Module):
@@ -334,17 +321,15 @@ class Attention(nn.Module):
         self, x: Tensor, memory: Tensor, sight: Sight, kept: dict | None = None, maps: list[Tensor] | None = None
     ) -> Tensor:
         parts = self._project(x, memory, kept, sight.rotation)  # (B, L, H, K), (B, S, H, K), (B, S, H, K)
-        if sight.runs is None:
+        if sight.line is None:
             query, key, value = (part.transpose(1, 2) for part in parts)
             if kept is not None:
                 key, value = _grow(kept, key, value, self_attention=memory is x)
             context = self._look(query, key, value, sight, maps).transpose(1, 2)  # (B, H, L, K) -> (B, L, H, K)
         else:  # (T, H, K) each
-            sizes = [n * length for n, length in sight.runs]
-            rows = zip(sight.runs, *(part.split(sizes) for part in parts))
             found = [
-                self._look(*(part.unflatten(0, run).transpose(1, 2) for part in of), sight.of_rows(run[1]))
-                for run, *of in rows
+                self._look(*(part.transpose(1, 2) for part in rows), sight.of_rows(rows[0].shape[1]))
+                for rows in zip(*map(sight.line.rows, parts))
             ]
             context = torch.cat([part.transpose(1, 2).flatten(0, 1) for part in found])
         return self.output(context.flatten(-2))  # (B, L, H, K) -> (B, L, D)

@@ -18,10 +18,9 @@ from pathlib import Path
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.utils.rnn import pad_sequence
 
 from airrformer.core import alphabet
-from airrformer.core.batching import Runs, line_batches, runs_of, token_batches
+from airrformer.core.batching import token_batches
 from airrformer.core.config import FAMILIES, ModelConfig
 from airrformer.core.devices import resolve_device
 from airrformer.core.transformer import Transformer
@@ -99,11 +98,6 @@ class ResidueEncoder:
     max_residues: int | None = None
     config = ModelConfig()  # which tokens the residues stand between, and what may be read
     device = torch.device("cpu")
-
-    @property
-    def in_line(self) -> bool:
-        """Whether rows are read without padding, those of each length together: on a GPU many small steps are slow."""
-        return self.device.type == "cpu"
 
     def embed(
         self,
@@ -195,13 +189,16 @@ class ResidueEncoder:
         """
         layer = self.layer_number(layer)
         written = self.write(sequences, loci)
-        batches = line_batches if self.in_line else token_batches
-        queue = batches([len(w.tokens) for w in written], batch_tokens)[::-1]  # a stack, shortest on top
+        queue = token_batches([len(w.tokens) for w in written], batch_tokens)[::-1]  # a stack, shortest on top
         for _ in track(_until_empty(queue), len(queue), f"{self.name}: batches", logger):
             indices = queue.pop()
-            some = [written[i] for i in indices]
+            tokens, segments, residues = (
+                torch.nn.utils.rnn.pad_sequence([torch.from_numpy(row) for row in rows], True, fill).to(self.device)
+                for rows, fill in zip(zip(*(written[i] for i in indices)), (alphabet.PAD, 0, 0))
+            )
             try:
-                found = self._lines(some, layer) if self.in_line else [self._padded(some, layer)]
+                hidden = self._encode(tokens, segments, layer)
+                hidden = hidden.take_along_dim(residues[..., None], dim=1)  # (B, L, D) -> (B, R, D)
             except torch.OutOfMemoryError:
                 if len(indices) == 1:
                     raise
@@ -209,46 +206,15 @@ class ResidueEncoder:
                 torch.cuda.empty_cache()
                 queue += [indices[len(indices) // 2 :], indices[: len(indices) // 2]]
                 continue
-            for hidden in found:
-                rows, indices = indices[: len(hidden)], indices[len(hidden) :]
-                self._check_finite(hidden, [len(written[i].residues) for i in rows], [sequences[i] for i in rows])
-                yield rows, hidden
-
-    def _padded(self, rows: Sequence[Written], layer: int) -> Tensor:
-        """Residue vectors (B, R, D) of some rows, padded to the longest."""
-        tokens, segments, residues = (
-            pad_sequence([torch.from_numpy(part) for part in parts], True, fill).to(self.device)
-            for parts, fill in zip(zip(*rows), (alphabet.PAD, 0, 0))
-        )
-        hidden = self._encode(tokens, segments, layer)
-        return hidden.take_along_dim(residues[..., None], dim=1)  # (B, L, D) -> (B, R, D)
-
-    def _lines(self, rows: Sequence[Written], layer: int) -> list[Tensor]:
-        """Residue vectors (n, R, D) of the rows of each length, these in ascending order; nothing is padded."""
-        tokens, segments = (
-            torch.from_numpy(np.concatenate(parts)).to(self.device)
-            for parts in zip(*((row.tokens, row.segments) for row in rows))
-        )
-        runs = runs_of([len(row.tokens) for row in rows])
-        found, left = [], list(rows)
-        hidden = self._encode(tokens, segments, layer, runs)  # (T, D)
-        for run, states in zip(runs, hidden.split([n * length for n, length in runs])):
-            some, left = left[: run[0]], left[run[0] :]
-            residues = pad_sequence([torch.from_numpy(row.residues) for row in some], True).to(self.device)
-            found.append(states.unflatten(0, run).take_along_dim(residues[..., None], dim=1))
-        return found
-
-    def _check_finite(self, hidden: Tensor, lengths: Sequence[int], sequences: Sequence) -> None:
-        """Raise ``UserError`` that names the first of ``sequences`` with numbers that are none among ``lengths``."""
-        mask = (
-            torch.arange(hidden.shape[1], device=hidden.device) < torch.tensor(lengths, device=hidden.device)[:, None]
-        )
-        finite = (hidden.isfinite().all(-1) | ~mask).all(-1)  # (B,)
-        if not finite.all():
-            bad = [sequence for sequence, ok in zip(sequences, finite.tolist()) if not ok]
-            raise UserError(
-                f"{self.name} gave no finite numbers for {bad[0]!r} and {len(bad) - 1} more; use precision: fp32"
-            )
+            ends = torch.tensor([len(written[i].residues) for i in indices], device=hidden.device)
+            mask = torch.arange(hidden.shape[1], device=hidden.device) < ends[:, None]
+            finite = (hidden.isfinite().all(-1) | ~mask).all(-1)  # (B,)
+            if not finite.all():
+                bad = [sequences[i] for i, ok in zip(indices, finite.tolist()) if not ok]
+                raise UserError(
+                    f"{self.name} gave no finite numbers for {bad[0]!r} and {len(bad) - 1} more; use precision: fp32"
+                )
+            yield indices, hidden
 
     def check_lengths(self, names: Sequence[str], sequences: Sequences) -> None:
         """Raise ``UserError`` that names the sequences which do not fit into the window."""
@@ -299,8 +265,8 @@ class ResidueEncoder:
             raise UserError(f"layer {layer}: {self.name} has 0 (the embedding) to {self.layers}, -1 the last")
         return layer % (self.layers + 1)
 
-    def _encode(self, tokens: Tensor, segments: Tensor, layer: int, runs: Runs | None = None) -> Tensor:
-        """(B, L) -> (B, L, D) of that layer; in line (T,) -> (T, D)."""
+    def _encode(self, tokens: Tensor, segments: Tensor, layer: int) -> Tensor:
+        """(B, L) -> (B, L, D) of that layer."""
         raise NotImplementedError
 
 
@@ -319,7 +285,7 @@ class Blosum62(ResidueEncoder):
             row = {"U": "C", "O": "K"}.get(letter, letter)  # BLOSUM62 lacks the two rare amino acids
             self.table[alphabet.ID[letter]] = torch.tensor([matrix[row][aa] for aa in alphabet.AMINO_ACIDS])
 
-    def _encode(self, tokens: Tensor, segments: Tensor, layer: int, runs: Runs | None = None) -> Tensor:
+    def _encode(self, tokens: Tensor, segments: Tensor, layer: int) -> Tensor:
         return self.table[tokens]
 
 
@@ -400,11 +366,11 @@ class TransformerEncoder(ResidueEncoder):
         with self._computing():
             return self.model.contacts(row, mask)[0, residues, residues].float().cpu().numpy()
 
-    def _encode(self, tokens: Tensor, segments: Tensor, layer: int, runs: Runs | None = None) -> Tensor:
+    def _encode(self, tokens: Tensor, segments: Tensor, layer: int) -> Tensor:
         with self._computing():
             # Token types of others mean other things than which chain of a receptor a token is of.
             own = segments if self.config.pairs else None
-            return self.model.hidden_states(tokens, layers=(layer,), segments=own, runs=runs)[0]
+            return self.model.hidden_states(tokens, layers=(layer,), segments=own)[0]
 
     @contextlib.contextmanager
     def _computing(self) -> Iterator[None]:
