@@ -19,6 +19,7 @@ import airrformer as af
 from airrformer.core import weights
 from airrformer.core.alphabet import AMINO_ACIDS
 from airrformer.core.config import ModelConfig
+from airrformer.core.devices import resolve_precision
 from airrformer.core.transformer import Transformer, initialise
 from airrformer.embed.encoders import Blosum62, TransformerEncoder
 from airrformer.errors import UserError
@@ -155,6 +156,15 @@ def test_pseudo_log_likelihood_is_the_sum_over_hidden_residues(antiberty):
     sequence = HEAVY[90:110]
     expected = sum(np.log(antiberty.masked_probabilities(sequence, i)[sequence[i]]) for i in range(len(sequence)))
     assert antiberty.pseudo_log_likelihood([sequence])[0] == pytest.approx(expected, abs=1e-3)
+
+
+@pytest.mark.parametrize(("able", "used"), [({"avx512_bf16": True}, "bf16"), ({"avx2": True}, "fp32")])
+def test_a_cpu_without_the_instructions_computes_in_fp32(monkeypatch, caplog, able, used):
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"architecture": "x86_64"} | able)
+    assert resolve_precision("bf16", torch.device("cpu")) == used
+    assert ("no instructions for it (avx512_bf16 or amx_bf16)" in caplog.text) == (used == "fp32")
+    assert resolve_precision("auto", torch.device("cpu")) == "fp32"
+    assert resolve_precision("bf16", torch.device("cuda")) == "bf16"
 
 
 def test_bf16_is_near_fp32():

@@ -22,7 +22,7 @@ from torch import Tensor
 from airrformer.core import alphabet
 from airrformer.core.batching import token_batches
 from airrformer.core.config import FAMILIES, ModelConfig
-from airrformer.core.devices import resolve_device
+from airrformer.core.devices import resolve_device, resolve_precision
 from airrformer.core.transformer import Transformer
 from airrformer.core.weights import find_local, how_to_get, load_foreign, load_own
 from airrformer.core.writing import LOOP_END, Written, ids_of, write
@@ -54,7 +54,7 @@ def load(
     weights: the file as its publisher gives it, or its folder; by default the usual caches and installed packages are
         looked at. Nothing is downloaded.
     device: auto (the first GPU, else the CPU), cpu, cuda, cuda:1, mps.
-    precision: auto (fp32), fp32, bf16, fp16. Pooling always sums in fp32.
+    precision: auto (fp32), fp32, bf16, fp16; fp32 on a CPU that would be slower. Pooling always sums in fp32.
 
     Raises ``UserError`` when there is no such encoder or its weights are not at hand, with what to do.
     """
@@ -301,7 +301,7 @@ class TransformerEncoder(ResidueEncoder):
         self.config = model.config
         around = len(self.config.before) + len(self.config.after) + 2 * self.config.tags  # of one chain
         self.max_residues = None if self.config.max_length is None else self.config.max_length - around
-        self.precision = "fp32" if precision == "auto" else precision
+        self.precision = resolve_precision(precision, self.device)
 
     def masked_profile(self, sequence: str, positions: Sequence[int] | None = None) -> np.ndarray:
         """p(residue | rest) at each position, hidden one at a time: float32 (n, 20) over ``ACDEFGHIKLMNPQRSTVWY``.
