@@ -24,7 +24,7 @@ def resolve_precision(precision: str, device: torch.device) -> str:
     """``auto`` is fp32. A CPU without instructions for the precision computes in fp32, and the log says so."""
     needed = _INSTRUCTIONS.get(precision)
     if device.type == "cpu" and needed:
-        able = getattr(torch.cpu, "get_capabilities", dict)()  # torch before 2.7 cannot tell
+        able = getattr(torch.cpu, "get_capabilities", dict)()  # an older torch cannot tell
         if able.get("architecture") == "x86_64" and not any(able.get(name) for name in needed):
             log.warning(
                 "precision %s: this CPU has no instructions for it (%s) and would be several times slower than in "
