@@ -11,6 +11,9 @@ import pytest
 import airrformer as af
 from airrformer.core.config import FAMILIES
 from airrformer.core.weights import find_local, sha256
+from airrformer.embed.stage import load_encoder
+from airrformer.errors import UserError
+from airrformer.paths import Results
 
 BETA = (
     "NAGVTQTPKFQVLKTGQSMTLQCAQDMNHEYMSWYRQDPGMGLRLIHYSVGAGITDQGEVPNGYNVSRSTTEDFPLRLLSAAPSQTSVYFCASSYSGQGNEQYFGPGTRLTVT"
@@ -56,3 +59,10 @@ def test_a_receptor_is_nearer_to_its_variants_than_to_others(mini):
     cosines = vectors @ vectors.T / 6
     assert cosines[0, 1] > 0.9 > cosines[0, 2] + 0.2
     assert np.isfinite(vectors).all() and vectors.dtype == np.float32
+
+
+def test_the_stage_needs_no_folder_of_it(tmp_path):
+    results = Results(tmp_path)
+    assert load_encoder("mini", results, "small", "cpu", "fp32").width == 96
+    with pytest.raises(UserError, match="neither a folder with an encoder nor one of"):
+        load_encoder("antiberty", results, "large", "cpu", "fp32")

@@ -104,7 +104,10 @@ def load_encoder(kind: str, results: Results, encoder: str, device: str, precisi
     """What turns residues into vectors for an encoder of the config; None for kinds that count."""
     if kind == "kmer":
         return None
-    return load("blosum62" if kind == "blosum62" else results.encoder(encoder), None, device, precision)
+    where = results.encoder(encoder)
+    if kind == "blosum62" or (kind == "mini" and not where.exists()):  # comes with airrformer: nothing need be fetched
+        where = {"blosum62": "blosum62", "mini": "airrformer-mini"}[kind]
+    return load(where, None, device, precision)
 
 
 def _write_residues(encoder: ResidueEncoder, sequences: list[str], settings, folder) -> None:
