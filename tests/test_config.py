@@ -91,6 +91,9 @@ def test_names_are_checked(section, change, line):
             ["train.held_out_edits.TRX: input should be 'TRA', 'TRB', 'TRG', 'TRD', 'IGH', 'IGK' or 'IGL', not 'TRX'"],
         ),
         ({"sequence": ["cdrs", "cdrs"]}, ["sequence: 'cdrs' stands there twice; name it once"]),
+        ({"train": {"held_out_edits": {"TRB": [1]}}}, ["train.held_out_edits.TRB: input should be a valid integer"]),
+        ({"corpus": 5}, ["corpus: input should be a valid list or 'train_folds' or 'reversal', not 5"]),
+        ({"sequence": [["chain"]]}, ["sequence.0: input should be 'chain', 'junction' or 'cdrs'"]),
         ({"sequence": "foo"}, ["sequence: input should be 'chain', 'junction' or 'cdrs', not 'foo'"]),
     ],
 )

@@ -54,6 +54,8 @@ def test_padded_rows_are_what_they_are_alone(form, positions, changes):
             for one, other in zip(together, alone, strict=True):
                 torch.testing.assert_close(one[i, : len(row)], other[0], atol=1e-6, rtol=1e-5)
                 assert not one[i, len(row) :].any()
+        if segments is not None:
+            assert torch.equal(model(tokens, segments=segments[0]), together[-1])
 
 
 def test_gradients_of_padded_rows_are_those_of_the_rows_alone():

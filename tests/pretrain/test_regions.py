@@ -32,6 +32,14 @@ def test_stretches_are_the_known_regions():
     ]
 
 
+@pytest.mark.parametrize("bounds", [(3, 1), (pd.NA, 2), (1, pd.NA), (0, 0)])
+def test_bounds_that_are_none_are_no_region(bounds):
+    chains = one_chain("CASF", cdr3=bounds)
+    assert list(stretches(chains)) == []
+    (stretch,) = stretches(one_chain("CASF", cdr3=(0, 2)))
+    assert Unigrams(chains).by_place(stretch, "cdr3") == pytest.approx(1 / 20)
+
+
 def test_unigrams_by_hand():
     # CDR3 letters of the training chains: A A S
     training = pd.concat([one_chain("AS", cdr3=(0, 2)), one_chain("A", cdr3=(0, 1))], ignore_index=True)

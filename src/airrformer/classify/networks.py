@@ -57,7 +57,7 @@ class AveragedNetworks(ClassifierMixin, BaseEstimator):
         if self.multi_:
             odd = Y[~np.isin(Y, (0, 1, -1))]
             if len(odd):
-                raise UserError(f"{odd[0]} stands in Y; 1, 0 and -1 (not known) were expected")
+                raise UserError(f"{odd.tolist()[0]!r} stands in Y; 1, 0 and -1 (not known) were expected")
             self.classes_ = np.arange(Y.shape[1])
             return Y
         self.classes_, Y = np.unique(Y, return_inverse=True)

@@ -79,17 +79,29 @@ def _as_user_error(where: str, lines: list[str]) -> UserError:
 
 
 def _one_a_mistake(errors: list[dict]) -> list[dict]:
-    """Of a value that may be of two kinds pydantic tells what is wrong with it as either; what it is not goes."""
+    """Of a value that may be of two kinds pydantic tells what is wrong with it as either; here one says both.
+
+    What is wrong with it as what it is, or with what is in it, says more than that it is nothing else.
+    """
     places = [_place(error)[0] for error in errors]
 
     def of_other_kind(error: dict) -> bool:
-        nested = isinstance(error["input"], dict | list)
-        return error["type"].endswith("_type") or (error["type"] == "literal_error" and nested)
+        return error["type"].endswith("_type") or (error["type"] == "literal_error" and type(error["input"]) is not str)
 
     def told_elsewhere(place: list[str]) -> bool:
-        return any(p[: len(place)] == place and not of_other_kind(e) for p, e in zip(places, errors))
+        return any(
+            p[: len(place)] == place and (len(p) > len(place) or not of_other_kind(e)) for p, e in zip(places, errors)
+        )
 
-    return [e for place, e in zip(places, errors) if not (of_other_kind(e) and told_elsewhere(place))]
+    kept: dict[tuple, dict] = {}
+    for i, (place, error) in enumerate(zip(places, errors)):
+        if not of_other_kind(error):
+            kept[i, *place] = error
+        elif not told_elsewhere(place):
+            first = kept.setdefault(("", *place), dict(error))
+            if first["msg"] != error["msg"]:
+                first["msg"] += " or " + error["msg"].removeprefix("Input should be ")
+    return list(kept.values())
 
 
 def _place(error: dict) -> tuple[list[str], list[str]]:

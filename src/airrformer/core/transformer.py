@@ -199,7 +199,8 @@ class Stack(nn.Module):
             sight = Sight.of(at, keys, token_mask, self.causal, self.positions)
         else:
             sight, at = Sight.along(line, keys, self.causal, self.positions), line.at
-            tokens, segments = line.join(tokens), None if segments is None else line.join(segments)
+            segments = None if segments is None else line.join(segments.expand_as(tokens))
+            tokens = line.join(tokens)
         source_sight = Sight(None if source_mask is None or source_mask.all() else source_mask[:, None, None, :])
 
         x = self.embedding(tokens, token_mask, segments, self.positions.embed(at), line)  # (B, L) -> (B, L, D)

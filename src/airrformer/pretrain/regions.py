@@ -155,9 +155,8 @@ class Unigrams:
 
     def _count(self, locus: str, sequences: Sequence[str], bounds: np.ndarray) -> None:
         for i, region in enumerate(REGIONS):
-            starts, ends = bounds[:, i].T
-            codes = _codes("".join([s[start:end] for s, start, end in zip(sequences, starts.tolist(), ends.tolist())]))
-            lengths = ends - starts
+            found = [sequence[start:end] for sequence, (start, end) in zip(sequences, bounds[:, i].tolist())]
+            codes, lengths = _codes("".join(found)), np.array([*map(len, found)])
             offsets = np.arange(len(codes)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
             before = self._by_place.get((locus, region), np.zeros((0, 20)))
             counts = np.zeros((max(len(before), lengths.max()), 20))

@@ -13,8 +13,10 @@ from airrformer.receptors.tables import BOUND_COLUMNS, REGIONS
 
 def bounds_of(rows: pd.DataFrame) -> np.ndarray:
     """Where each of ``REGIONS`` is in the chains of ``rows``: int32 (n, regions, 2), half-open, 0, 0 if not known."""
-    ends = [rows[column].fillna(0).to_numpy(dtype=np.int32) for column in BOUND_COLUMNS]
-    return np.stack(ends, axis=1).reshape(-1, len(REGIONS), 2)
+    ends = [rows[column].fillna(-1).to_numpy(dtype=np.int32) for column in BOUND_COLUMNS]
+    places = np.stack(ends, axis=1).reshape(-1, len(REGIONS), 2)
+    places[(places < 0).any(axis=2) | (places[..., 0] > places[..., 1])] = 0
+    return places
 
 
 def written_chains(
