@@ -106,6 +106,7 @@ class ResidueEncoder:
         layer: int = -1,
         batch_tokens: int = BATCH_TOKENS,
         loci: Loci | None = None,
+        names: Sequence[str] | None = None,
     ) -> np.ndarray:
         """One vector a sequence: float32 (n, D), row i for ``sequences[i]``.
 
@@ -114,7 +115,7 @@ class ResidueEncoder:
         length 1, side by side, (n, 3 D), of pairs (n, 6 D). Regions are found by IMGT numbering.
         ``layer``: 0 the embedding, -1 the last. ``batch_tokens``: tokens a batch; it changes no result.
         ``loci``: of each chain (TRA, TRB, IGH, ...), for encoders that were told them in training; of pairs tuples.
-        Of a pair the alpha or heavy chain comes first, as in training.
+        Of a pair the alpha or heavy chain comes first, as in training. ``names``: what errors call each sequence.
         Raises ``UserError`` naming the sequence for a letter that is no residue, an empty sequence, one longer than
         the model's window, or one without the region asked for.
         """
@@ -124,12 +125,12 @@ class ResidueEncoder:
         elif pooling in REGIONS:
             if any(isinstance(sequence, tuple) for sequence in sequences):
                 raise UserError(f"pooling {pooling!r} is of one chain; of pairs take loops, mean or max")
-            pools = [Pool("mean", spans) for spans in spans_of_regions(sequences, (pooling,))]
+            pools = [Pool("mean", spans) for spans in spans_of_regions(sequences, (pooling,), names)]
         elif pooling == "loops":
-            pools = [Pool("mean", spans) for spans in spans_of_regions(sequences, LOOPS)]
+            pools = [Pool("mean", spans) for spans in spans_of_regions(sequences, LOOPS, names)]
         else:
             raise UserError(f"pooling {pooling!r} is unknown; use one of {', '.join([*POOLINGS, 'loops', *REGIONS])}")
-        means = self.pool(sequences, pools, layer, batch_tokens, loci)
+        means = self.pool(sequences, pools, layer, batch_tokens, loci, names)
         return loops_together(means) if pooling == "loops" else means[0]
 
     def embed_residues(
@@ -139,7 +140,7 @@ class ResidueEncoder:
         sequences = _as_list(sequences)
         distinct, where = _distinct(list(zip(sequences, _loci_of(sequences, loci))))
         found: list[np.ndarray] = [np.empty(0)] * len(distinct)
-        for indices, hidden in self._batches(*_unzipped(distinct), layer, batch_tokens):
+        for indices, hidden in self._batches(*_unzipped(distinct), layer, batch_tokens, _firsts(where)):
             values = hidden.float().cpu().numpy()
             for row, i in enumerate(indices):
                 found[i] = values[row, : residue_count(distinct[i][0])].copy()
@@ -152,6 +153,7 @@ class ResidueEncoder:
         layer: int = -1,
         batch_tokens: int = BATCH_TOKENS,
         loci: Loci | None = None,
+        names: Sequence[str] | None = None,
     ) -> list[np.ndarray]:
         """Several poolings in one pass: a float32 (n, D) for each of ``pools``. Equal inputs are computed once.
 
@@ -170,7 +172,7 @@ class ResidueEncoder:
         spans = asked[:, 1:].reshape(len(asked), len(pools), 2)
         first = np.searchsorted(asked[:, 0], np.arange(len(read) + 1))  # rows of asked that are of each input
         pooled = [np.empty((len(asked), self.width), dtype=np.float32) for _ in pools]
-        for indices, hidden in self._batches(*_unzipped(read), layer, batch_tokens):
+        for indices, hidden in self._batches(*_unzipped(read), layer, batch_tokens, _firsts(of, names)):
             rows = [np.arange(first[i], first[i + 1]) for i in indices]
             if any(len(some) > 1 for some in rows):
                 hidden = hidden[np.repeat(range(len(rows)), [len(some) for some in rows])]
@@ -181,14 +183,14 @@ class ResidueEncoder:
         return [values[where.ravel()] for values in pooled]
 
     def _batches(
-        self, sequences: Sequences, loci: Loci, layer: int, batch_tokens: int
+        self, sequences: Sequences, loci: Loci, layer: int, batch_tokens: int, names: Sequence[str]
     ) -> Iterator[tuple[list[int], Tensor]]:
         """Yield (indices, residue vectors (B, R, D)) until every sequence had its turn; rows are padded to R.
 
         A batch that does not fit into the device's memory is halved; results do not depend on the batch.
         """
         layer = self.layer_number(layer)
-        written = self.write(sequences, loci)
+        written = self.write(sequences, loci, names)
         queue = token_batches([len(w.tokens) for w in written], batch_tokens)[::-1]  # a stack, shortest on top
         for _ in track(_until_empty(queue), len(queue), f"{self.name}: batches", logger):
             indices = queue.pop()
@@ -232,12 +234,14 @@ class ResidueEncoder:
         around = len(config.before) + config.tags + len(chains) * (len(config.after) + config.tags)
         return config.max_length is None or around + sum(map(len, chains)) <= config.max_length
 
-    def write(self, sequences: Sequences, loci: Loci | None = None) -> list[Written]:
+    def write(
+        self, sequences: Sequences, loci: Loci | None = None, names: Sequence[str] | None = None
+    ) -> list[Written]:
         """Each sequence as tokens, and where its residues stand among them. Raises ``UserError`` as ``embed``."""
         found = []
         for i, (sequence, locus) in enumerate(zip(sequences, _loci_of(sequences, loci), strict=True)):
             chains = sequence if isinstance(sequence, tuple) else (sequence,)
-            shown = f"sequence {i} ({'/'.join(map(str, chains))[:20]}"
+            shown = f"{_name(i, names)} ({'/'.join(map(str, chains))[:20]}"
             if len(chains) > 1 + self.config.pairs:
                 raise UserError(
                     f"{shown}...): {len(chains)} chains together; {self.name} reads {1 + self.config.pairs}"
@@ -399,10 +403,10 @@ def _as_list(sequences: Sequences) -> list:
     return sequences
 
 
-def spans_of_regions(sequences: list, regions: Sequence[str]) -> list[np.ndarray]:
+def spans_of_regions(sequences: list, regions: Sequence[str], names: Sequence[str] | None = None) -> list[np.ndarray]:
     """(n, 2) half-open bounds of each of ``regions``, of a pair's first chain and then of its second.
 
-    Of loops by their ends, of chains by IMGT numbering.
+    Of loops by their ends, of chains by IMGT numbering. ``names``: what errors call each sequence.
     """
     pairs = [sequence if isinstance(sequence, tuple) else (sequence,) for sequence in sequences]
     if len({len(chains) for chains in pairs}) > 1:
@@ -420,8 +424,8 @@ def spans_of_regions(sequences: list, regions: Sequence[str]) -> list[np.ndarray
             for k, region in enumerate(regions):
                 if region not in bounds:
                     raise UserError(
-                        f"sequence {i} ({chain[:20]}...): no {region} is found{why}; give whole V domains, or pool "
-                        "with mean"
+                        f"{_name(i, names)} ({chain[:20]}...): no {region} is found{why}; give whole V domains, or "
+                        "pool with mean"
                     )
                 found[i, c, k] = [before + at for at in bounds[region]]
             before += residue_count(chain)
@@ -468,6 +472,15 @@ def _distinct(keys: Sequence) -> tuple[list, np.ndarray]:
     index: dict = {}
     where = np.array([index.setdefault(key, len(index)) for key in keys], dtype=int)
     return list(index), where
+
+
+def _name(i: int, names: Sequence[str] | None) -> str:
+    return f"sequence {i}" if names is None else names[i]
+
+
+def _firsts(where: np.ndarray, names: Sequence[str] | None = None) -> list[str]:
+    """Of each distinct input, as ``_distinct`` numbers them, what the first of its kind is called."""
+    return [_name(i, names) for i in np.unique(where, return_index=True)[1]]
 
 
 def _until_empty(queue: list) -> Iterator[None]:

@@ -6,10 +6,14 @@ And by hand: one file, one encoder, one pooling -> one table.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 from safetensors.numpy import save_file
 
 from airrformer.config import TRAIN_FOLDS, Config
@@ -17,7 +21,7 @@ from airrformer.embed.encoders import ResidueEncoder, load
 from airrformer.embed.features import dataset_features
 from airrformer.embed.store import Features, write_features
 from airrformer.errors import UserError
-from airrformer.parse.sequences import read_sequences
+from airrformer.parse.sequences import Sequences, read_sequences
 from airrformer.paths import Results, check_output, replacing
 from airrformer.receptors.tables import read_chains, read_receptors, write_table
 
@@ -74,30 +78,63 @@ def embed_file(
     """
     output = check_output(output, input)
     rejected = check_output(output.with_suffix(".rejected.tsv"), input)
-    if output.suffix not in (".parquet", ".npz", ".csv"):
-        raise UserError(f"{output}: the ending says the format: .parquet, .npz or .csv")
+    if output.suffix not in _FORMATS:
+        raise UserError(f"{output}: the ending says the format: {', '.join(_FORMATS)}")
     found = read_sequences(input)
     for note in found.notes:
         logger.info("%s", note)
     loaded = load(encoder, weights, device, precision)
     loaded.check_lengths(found.ids, found.sequences)
-    vectors = loaded.embed(found.sequences, pooling, layer)
-    if output.suffix == ".npz":
-        with replacing(output) as temporary, temporary.open("wb") as file:
-            np.savez(file, ids=np.array(found.ids), X=vectors)
-    else:
-        table = pd.DataFrame(vectors, columns=[f"{loaded.name}_{i}" for i in range(vectors.shape[1])])
-        table.insert(0, "sequence_id", found.ids)
-        if output.suffix == ".parquet":
-            write_table(table, output)
-        else:
-            with replacing(output) as temporary:
-                table.to_csv(temporary, index=False, lineterminator="\n")
-    how = {".parquet": "pandas.read_parquet", ".csv": "pandas.read_csv", ".npz": "numpy.load"}[output.suffix]
-    logger.info("%s: %d sequences x %d numbers; open with %s", output, *vectors.shape, how)
+    write, how = _FORMATS[output.suffix]
+    with replacing(output) as temporary:
+        write(_blocks(loaded, found, pooling, layer), temporary)
+    logger.info("%s: vectors of %d sequences; open with %s", output, len(found.ids), how)
     write_table(found.rejected, rejected)
     if left_out := len(found.rejected):
         logger.warning("%d of %d records were left out; see %s", left_out, left_out + len(found.ids), rejected)
+
+
+_BLOCK = 2**25  # numbers that are embedded and written together: memory stays flat, and batches are full
+
+
+def _blocks(encoder: ResidueEncoder, found: Sequences, pooling: str, layer: int) -> Iterator[pd.DataFrame]:
+    """Tables of the ids and vectors of some sequences after the other, in the order of the file."""
+    rows = max(1, _BLOCK // encoder.width)
+    for start in range(0, len(found.ids), rows):
+        ids, sequences = (part[start : start + rows] for part in (found.ids, found.sequences))
+        vectors = encoder.embed(sequences, pooling, layer, names=ids)
+        table = pd.DataFrame(vectors, columns=[f"{encoder.name}_{i}" for i in range(vectors.shape[1])])
+        table.insert(0, "sequence_id", ids)
+        yield table
+
+
+def _write_csv(blocks: Iterable[pd.DataFrame], path: Path) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        for i, table in enumerate(blocks):
+            table.to_csv(file, index=False, lineterminator="\n", header=i == 0)
+
+
+def _write_parquet(blocks: Iterable[pd.DataFrame], path: Path) -> None:
+    tables = (pa.Table.from_pandas(table, preserve_index=False) for table in blocks)
+    first = next(tables)
+    with pq.ParquetWriter(path, first.schema) as writer:
+        for table in chain([first], tables):
+            writer.write_table(table)
+
+
+def _write_npz(blocks: Iterable[pd.DataFrame], path: Path) -> None:
+    table = pd.concat(blocks, ignore_index=True)
+    ids = np.array(table.pop("sequence_id").tolist())
+    with path.open("wb") as file:
+        np.savez(file, ids=ids, X=table.to_numpy(dtype=np.float32))
+
+
+# Ending -> how it is written, and how it is opened again.
+_FORMATS = {
+    ".parquet": (_write_parquet, "pandas.read_parquet"),
+    ".csv": (_write_csv, "pandas.read_csv"),
+    ".npz": (_write_npz, "numpy.load"),
+}
 
 
 def load_encoder(kind: str, results: Results, encoder: str, device: str, precision: str) -> ResidueEncoder | None:
