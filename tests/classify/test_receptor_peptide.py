@@ -112,8 +112,8 @@ def test_labels_given_to_others_teach_nothing(study):
     X, known, peptides, X_new, Y_new = study
     shuffled = known[np.random.default_rng(3).permutation(len(known))]
     model = ReceptorPeptideClassifier(peptides, **FAST | {"max_epochs": 6}).fit(X, shuffled)
-    # Receptors and peptides are of two kinds each, so that chance is coarse: 0.45 to 0.61 over permutations and numbers of
-    # threads, where what is learned reaches 0.95.
+    # Receptors and peptides are of two kinds each, so that chance is coarse: 0.45 to 0.61 over permutations and numbers
+    # of threads, where what is learned reaches 0.95.
     assert abs(macro(model, X_new, peptides, Y_new) - 0.5) < 0.2
 
 
