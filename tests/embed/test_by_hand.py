@@ -22,7 +22,7 @@ def fasta(tmp_path):
 
 
 @pytest.mark.parametrize("ending", [".parquet", ".csv", ".npz"])
-@pytest.mark.parametrize("block", [2**25, 40])  # 40 numbers: two sequences
+@pytest.mark.parametrize("block", [50_000, 2])
 def test_blocks_follow_the_file(fasta, tmp_path, monkeypatch, ending, block):
     monkeypatch.setattr(stage, "_BLOCK", block)
     output = tmp_path / f"vectors{ending}"
@@ -40,7 +40,7 @@ def test_blocks_follow_the_file(fasta, tmp_path, monkeypatch, ending, block):
 
 
 def test_what_cannot_be_pooled_is_named_by_its_id_and_nothing_is_written(fasta, tmp_path, monkeypatch):
-    monkeypatch.setattr(stage, "_BLOCK", 40)
+    monkeypatch.setattr(stage, "_BLOCK", 2)
     with pytest.raises(UserError, match=r"clone_0 \(CASSIRSSYEQYF...\): no cdr1 is found"):
         embed_file(fasta, "blosum62", tmp_path / "vectors.parquet", pooling="cdr1")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["some.fasta"]

@@ -94,12 +94,13 @@ def embed_file(
         logger.warning("%d of %d records were left out; see %s", left_out, left_out + len(found.ids), rejected)
 
 
-_BLOCK = 2**25  # numbers that are embedded and written together: memory stays flat, and batches are full
+# Sequences that are embedded and written together, and their numbers: memory stays flat, and batches are full.
+_BLOCK, _NUMBERS = 50_000, 2**25
 
 
 def _blocks(encoder: ResidueEncoder, found: Sequences, pooling: str, layer: int) -> Iterator[pd.DataFrame]:
     """Tables of the ids and vectors of some sequences after the other, in the order of the file."""
-    rows = max(1, _BLOCK // encoder.width)
+    rows = max(1, min(_BLOCK, _NUMBERS // encoder.width))
     for start in range(0, len(found.ids), rows):
         ids, sequences = (part[start : start + rows] for part in (found.ids, found.sequences))
         vectors = encoder.embed(sequences, pooling, layer, names=ids)
