@@ -121,9 +121,8 @@ def beside(rows: list[dict], config: Config, dataset: str, results: Results, ref
         return rows
     tables = {"/".join(t[1:]): read_predictions(results.classifier(*t) / "predictions.tsv") for t in targets}
     for split in dict.fromkeys(split for table in tables.values() for split in table["split"]):
-        found = compare_models(tables, named[0], split, config.evaluation.bootstrap, config.seed, numbers).set_index(
-            "a"
-        )
+        found = compare_models(tables, named[0], split, config.evaluation.bootstrap, config.seed, numbers)
+        found = found.set_index("a")
         for row in rows:
             if row["judged by"] == f"cross-validation, {split}" and row["model"] in found.index:
                 one = found.loc[row["model"]]

@@ -28,8 +28,10 @@ import numpy as np
 import torch
 from esm.data import Alphabet, FastaBatchedDataset
 from esm.model.esm2 import ESM2
+from torch.nn.utils.rnn import pad_sequence
 
 import airrformer
+from airrformer.core.batching import token_batches
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from reference_models import fair_esm_file, randomise
@@ -173,22 +175,16 @@ def hugging_face(reference: ESM2, budget: int = 4096) -> dict[str, Embed]:
 
     def embed(sequences: list[str]) -> np.ndarray:
         found = np.empty((len(sequences), WIDTH), dtype=np.float32)
-        order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
-        batch: list[int] = []
+        rows = [
+            torch.tensor([alphabet.cls_idx, *map(alphabet.get_idx, sequence), alphabet.eos_idx])
+            for sequence in sequences
+        ]
         with torch.inference_mode():
-            for at, i in enumerate(order):
-                batch.append(i)
-                following = order[at + 1] if at + 1 < len(order) else None
-                if following is not None and (len(batch) + 1) * (len(sequences[following]) + 2) <= budget:
-                    continue
-                tokens = torch.full((len(batch), len(sequences[i]) + 2), alphabet.padding_idx)
-                for row, of in enumerate(batch):
-                    ids = [alphabet.cls_idx, *map(alphabet.get_idx, sequences[of]), alphabet.eos_idx]
-                    tokens[row, : len(ids)] = torch.tensor(ids)
+            for batch in token_batches([*map(len, rows)], budget):
+                tokens = pad_sequence([rows[i] for i in batch], True, alphabet.padding_idx)
                 states = model(tokens, attention_mask=(tokens != alphabet.padding_idx).long()).last_hidden_state
                 for row, of in enumerate(batch):
                     found[of] = states[row, 1 : len(sequences[of]) + 1].mean(0).numpy()
-                batch = []
         return found
 
     return {"transformers": embed}

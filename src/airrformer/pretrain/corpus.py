@@ -69,15 +69,9 @@ def build_corpus(
     ``labels`` gives, for each dataset, a class by receptor_id. Raises
     ``UserError`` for a chain above ``max_residues`` and for a corpus too small to hold anything out.
     """
-    rows = pd.concat(
-        [
-            _read(name, table, max_residues).assign(
-                dataset=name, excluded=table["receptor_id"].isin(list((excluded or {}).get(name, ())))
-            )
-            for name, table in chains.items()
-        ],
-        ignore_index=True,
-    )
+    excluded = excluded or {}
+    rows = [_rows(name, table, max_residues, excluded.get(name, ())) for name, table in chains.items()]
+    rows = pd.concat(rows, ignore_index=True)
     where = ", ".join(chains)
     rows = rows[~rows["sequence_aa"].isin(rows.loc[rows["excluded"], "sequence_aa"])]
     if rows["receptor_id"].nunique() < 2:
@@ -201,7 +195,8 @@ def _drawn(part: Part, seed: int) -> Part:
     return Part(chains, place[part.receptors[receptors]], part.labels[receptors])
 
 
-def _read(name: str, table: pd.DataFrame, max_residues: int) -> pd.DataFrame:
+def _rows(name: str, table: pd.DataFrame, max_residues: int, excluded: Collection[str]) -> pd.DataFrame:
+    """What is read of a dataset's chains, which dataset it is, and who is ``excluded``."""
     lengths = table["sequence_aa"].str.len()
     long = lengths > max_residues
     if long.any():
@@ -211,7 +206,8 @@ def _read(name: str, table: pd.DataFrame, max_residues: int) -> pd.DataFrame:
             f"the longest is that of receptor {row['receptor_id']!r} with {math.floor(lengths.max())}; raise the "
             f"encoder's model.max_length to {math.floor(lengths.max()) + 2} or more, or leave such chains out"
         )
-    return table[[column for column in READ_COLUMNS if column in table]]
+    rows = table[[column for column in READ_COLUMNS if column in table]]
+    return rows.assign(dataset=name, excluded=table["receptor_id"].isin(list(excluded)))
 
 
 def encode_all(sequences: pd.Series) -> list[list[int]]:

@@ -43,8 +43,8 @@ class Tokens(NamedTuple):
     rows: Tensor
 
 
-_AT_ONCE = 100_000  # chains written together to be measured
 FILL = (alphabet.PAD, 0, 0, -1)  # what rows of each of the first four are padded with
+_AT_ONCE = 100_000  # chains written together to be measured
 
 
 @dataclass

@@ -39,8 +39,8 @@ GROUPS: dict[str, tuple[str, ...]] = {
 _IDS = list(AMINO_ACID_IDS)
 _SMOOTHING = 1.0  # letters added, shared out by the coarser guess
 _CODE = np.full(128, -1, dtype=np.int8)
-_AT_ONCE = 50_000  # chains counted together
 _CODE[[ord(letter) for letter in AMINO_ACIDS]] = range(len(AMINO_ACIDS))
+_AT_ONCE = 50_000  # chains counted together
 
 
 def guess_hidden(

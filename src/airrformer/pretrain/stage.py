@@ -42,7 +42,6 @@ def pretrain_encoder(
     columns = [*READ_COLUMNS, "junction_aa"] if settings.sequence == ["junction"] else READ_COLUMNS
     if settings.corpus == TRAIN_FOLDS:
         columns = None  # folds are made of all that a receptor has
-    if datasets == TRAIN_FOLDS:
         datasets = [d for d, dataset in config.datasets.items() if dataset.labels and _fits(dataset, settings)]
     chains = _Tables({dataset: results.chains(dataset) for dataset in datasets}, columns)
     receptors = None
